@@ -284,7 +284,7 @@ class Row:
 _CHAPTER = "blocks-and-references.running"
 _RELEASES, _OTHERS = (f"{_CHAPTER}-releases-as-a-whole",), (f"{_CHAPTER}-others-as-a-whole",)
 _ANSWERED = ("eagle.running-answer-as-a-whole",)
-_LEFT_ALONE = "external-tokens.running-load-is-left-alone"
+_LEFT_ALONE, _LOADED = (f"external-tokens.running-load-{each}" for each in ("is-left-alone", "in-a-slot"))
 _WAITS, _SKIPS = f"{_CHAPTER}-wait-for-steps", f"{_CHAPTER}-next-step"
 _UNSURE = "attention-kinds.running-window-waits-for-what-is-unsure"
 _FREES: Mapping[str, Proofs] = MappingProxyType(
@@ -356,7 +356,7 @@ _TABLE: dict[Kind, Row] = {
     Rewind: Row(
         ("external-tokens.running-goes-back",),
         {"block_pool:BlockPool.evict": ("external-tokens.running-rewind",), **_FREES},
-        {TakeBack: ("external-tokens.running-asks-what-was-released",)},
+        {TakeBack: (_LOADED, "external-tokens.running-asks-what-was-released")},
         left=_IN_FLIGHT,
     ),
     Finish: Row(_RELEASES, {**_FREES, **_SLIDES}, left=_IN_FLIGHT),
@@ -364,7 +364,7 @@ _TABLE: dict[Kind, Row] = {
     Transferred: Row(
         _RELEASES,
         {**_FREES, **_CACHES},
-        dict.fromkeys((Provide, Filled, TakeBack), (_LEFT_ALONE, "external-tokens.running-arrival-is-cached")),
+        dict.fromkeys((Provide, Filled, TakeBack), (_LOADED, _LEFT_ALONE, "external-tokens.running-arrival-is-cached")),
         left=f"{_IN_FLIGHT}; that another node has written what it reports, after the steps in flight",
     ),
     ReleaseSkipped: Row(_RELEASES, _SLIDES, left=_IN_FLIGHT),

@@ -35,6 +35,7 @@ from kvreference.operations import (
     Preempt,
     ReleaseSkipped,
     Reset,
+    Rewind,
     Sample,
     TakeEvents,
     TakeStatistics,
@@ -44,7 +45,7 @@ from kvreference.population import Population, Request, Status
 from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
 from kvspec.pool.induction import ANY_STATE, before, is_sound_at
 from kvspec.pool.state import MAPS, Operands, State
-from kvspec.pool.transitions import DRAFT, Compute, Drop, Filled, TakeBack
+from kvspec.pool.transitions import DRAFT, Compute, Drop, Filled, Provide, TakeBack
 from kvspec.progress.counted import least, most
 from kvspec.proofs.running_pool import books, manager_over
 from kvspec.proofs.running_requests import AHEAD, ANY_STATES, BOOKS, STEPS, Longest, Tokens, _in_flight, request_of
@@ -455,7 +456,8 @@ def _awaits(u: Any, manager: Manager, status: Status) -> Any:
     """A request that awaits an answer, of a step that verifies drafts; if it goes ahead, of later ones, too."""
     goes_ahead = bool(u.ahead == 1)
     manager.choices = Choices(caches_answers=bool(u.caches == 1))
-    request = request_of(u, status, drafts=Tokens(u.first), awaited=_in_flight(u) if goes_ahead else [])
+    awaited = _in_flight(u) if goes_ahead else []
+    request = request_of(u, status, drafts=Tokens(u.first), awaited=awaited, undispatched=bool(u.undispatched == 1))
     if goes_ahead:
         with on_lengths(ahead):
             ahead._count_drafts(request)
@@ -492,6 +494,8 @@ def _answers(u: Any) -> Any:
     unsure, was = request.drafts_in_flight, _fields(other)
     if not _is_answered(u, manager, request):
         return True
+    if request.undispatched:
+        return False
     after, still_unsure = request.tokens_computed, request.drafts_in_flight
     counted, counts = u.at < u.computed, u.at < after
     # What is taken back is of drafts that failed, or is beyond its longest; and each of those is.
@@ -514,7 +518,7 @@ def _answers(u: Any) -> Any:
     return fine & own & sure & ((till == after) | (till == request.tokens.length - 1))
 
 
-_ANSWER = Population._answer
+_ANSWER, _MAY = Population._answer, PopulationAhead.may
 
 
 def _takes_back_one_less(self: Population, request: Any, operation: Any) -> None:
@@ -535,7 +539,7 @@ ANSWER_OF: Mapping[str, Unknown] = {
     **{name: Count(0) for name in ("computed", "accepted", "at")},
     **STEPS,
     **{name: Count(1) for name in ("tokens", "room")},
-    **{name: Count(0, 1) for name in ("ahead", "holds", "caches")},
+    **{name: Count(0, 1) for name in ("ahead", "holds", "caches", "undispatched")},
     "out_of_turn": Count(0, 0),
     "status": Count(0, len(STATUSES) - 1),
 }
@@ -547,7 +551,7 @@ ANSWERED = Obligation(
     "flight are, and counts nothing more. Where no step is ahead, that is exactly the drafts that failed, or are "
     "beyond its longest, and nothing is unsure then. It asks the cache to register only what is counted for sure, of "
     "tokens that the request has, and never the answer itself; not while it loads, nor if it holds no blocks. It "
-    "touches no block, and no other request.",
+    "touches no block, and no other request. None comes while a step with its request is not dispatched.",
     unknowns=ANSWER_OF,
     assumes=_is_awaited,
     claim=_answers,
@@ -587,6 +591,12 @@ ANSWERED = Obligation(
             SimpleNamespace(LOADING=None),
         ),
         only(
+            "answered-before-its-step-is-dispatched",
+            "An answer is taken while the next step with its request is not dispatched yet.",
+            f"{AHEAD}:PopulationAhead.may",
+            lambda self, kind, request: _MAY(self, kind, evolve(request, undispatched=False)),
+        ),
+        only(
             "an-answer-frees",
             "An answer frees what its request holds.",
             f"{MANAGER}.perform",
@@ -610,11 +620,18 @@ def _is_another(u: Any) -> Any:
 
 
 def _stands_in_its_slot(u: Any, state: State, counts: Any, own: Any, tokens: Any) -> Any:
-    """A token that counts is in the block that its table names, and is not sure if it is not known; else nothing is."""
-    has, counted = either(counts, own, 0), either(counts, u.at_block, 0)
+    """A token that counts is in the block that its table names, and is not sure if it is not known. In the slot of one
+    that does not count is nothing, or the same from before it was lost."""
+    has, counted = state.has[u.at_entry], either(counts, u.at_block, 0)
     fine = (state.named[u.at_entry] == u.at_block) & (state.counts[u.at_entry] == counted)
     unsure = either(counts & (u.at >= tokens), 1, 0)
-    return fine & (state.has[u.at_entry] == has) & (state.tentative[u.at_entry] == unsure)
+    fine = fine & implies(counts, has == own) & implies(negated(counts), (has == 0) | ((has == own) & (u.at < tokens)))
+    return fine & (state.tentative[u.at_entry] == unsure)
+
+
+def _counts_in_its_slot(u: Any, computed: Any) -> Any:
+    """Whether the token counts there, if so many are computed: none does that another node is still to bring."""
+    return (u.at < computed) & (u.filled[u.at_block] == 0)
 
 
 def _answers_in_a_slot(u: Any) -> Any:
@@ -624,7 +641,7 @@ def _answers_in_a_slot(u: Any) -> Any:
     was_sure = u.computed - request.drafts_in_flight
     if not _is_answered(u, manager, request):
         return True
-    counted, counts = u.at < u.computed, u.at < request.tokens_computed
+    counted, counts = _counts_in_its_slot(u, u.computed), _counts_in_its_slot(u, request.tokens_computed)
     length, its = request.tokens.length, Replayed(u)
     another, at = _is_another(u), Operands(u.at_block, u.at_entry)
     fine = implies(counts, negated(_failed(u)) | another)
@@ -646,7 +663,7 @@ def _answers_in_a_slot(u: Any) -> Any:
 def _may_be_answered(u: Any) -> Any:
     state, at = before(u), Operands(u.at_block, u.at_entry)
     fine = is_sound_at(u, lambda _state: [at], KEPT) & _is_awaited(u)
-    fine = fine & _stands_in_its_slot(u, state, u.at < u.computed, u.own, u.tokens)
+    fine = fine & _stands_in_its_slot(u, state, _counts_in_its_slot(u, u.computed), u.own, u.tokens)
     # What another node fills counts no token that is not known.
     loads = u.status == STATUSES.index(Status.LOADING)
     return fine & implies(state.filled[u.at_block] != 0, loads) & implies(loads, u.computed <= u.tokens)
@@ -717,4 +734,111 @@ def _takes_back(self: Population, request: Any, operation: Any) -> None:
     request.tokens_computed -= 2
 
 
-OBLIGATIONS = (RELEASES, LEAVES_ALONE, ANSWERED, IN_ITS_SLOT)
+# What a load does to a slot
+
+
+def _loads_in_a_slot(u: Any) -> Any:
+    """A load has arrived, or a part of it was lost: what that brings, and takes back, in the slot of a token."""
+    arrives, status = bool(u.arrives == 1), STATUSES[u.status.__index__()]
+    manager, asked = _noting(u)
+    manager.geometry = SimpleNamespace(groups=(), hashed_ahead_tokens=0)
+    # What is known of these blocks is forgotten: ``external-tokens.running-rewind``.
+    manager._forget_after = lambda *_: []
+    request = request_of(u, status, drafts=Tokens(u.unsure), drafts_in_flight=u.unsure)
+    its, _ = _population(u, manager, request)
+    its.settings.geometry = SimpleNamespace(fences=False, keeps_states=False)
+    with validators.disabled():
+        operation = Transferred(OWNER, succeeded=True) if arrives else Rewind(OWNER, u.kept)
+    # If a group lacks blocks, the request starts anew: ``external-tokens.running-goes-back``.
+    continues = patch.object(manager_module, "lacks_blocks", lambda *_: False)
+    with on_lengths(population), on_lengths(ahead), on_lengths(manager_module), continues:
+        if not its.may(type(operation), request):
+            return True
+        manager.perform(operation)
+    if any(name == "release_all" for name, *_ in asked):
+        return arrives and ((status is Status.ENDING) | (u.computed == 0))
+    replayed, at = Replayed(u), Operands(u.at_block, u.at_entry, content=u.own)
+    counted, fills = _counts_in_its_slot(u, u.computed), u.filled[u.at_block] != 0
+    if arrives and fills:
+        counted = u.at < u.computed
+        if counted:
+            replayed.happens(Provide, at)
+        replayed.happens(Filled, at)
+    fine: Any = True
+    for name, *_others, till, _begun in asked:
+        # What is registered then is there.
+        fine = fine & (name == "register") & implies(u.at < till, replayed.state.counts[u.at_entry] == u.at_block)
+    counts = u.at < request.tokens_computed
+    if not arrives:
+        counts = counts & negated(fills)
+    if counted & negated(counts):
+        replayed.happens(TakeBack, at)
+    stands = _stands_in_its_slot(u, replayed.state, counts, u.own, request.tokens.length)
+    return fine & replayed.could & stands & (request.tokens_computed <= u.computed)
+
+
+def _may_load(u: Any) -> Any:
+    state, at = before(u), Operands(u.at_block, u.at_entry)
+    loads, fills = u.status == STATUSES.index(Status.LOADING), state.filled[u.at_block] != 0
+    fine = is_sound_at(u, lambda _state: [at], KEPT) & (u.kept <= u.computed) & (u.kept <= u.tokens)
+    fine = fine & _stands_in_its_slot(u, state, _counts_in_its_slot(u, u.computed), u.own, u.tokens)
+    # What another node fills is known, and it writes after the steps in flight, if it does not write out of turn.
+    fine = fine & implies(fills, loads & (state.has[u.at_entry] == 0)) & implies(loads, u.computed <= u.tokens)
+    return fine & ((state.out_of_turn != 0) | (state.late[u.at_block] == 0) | negated(fills))
+
+
+IN_A_LOAD = Obligation(
+    id="external-tokens.running-load-in-a-slot",
+    statements=("KV-MEM-01", "KV-OP-24"),
+    title="What the end of a load, and the loss of a part of it, do to the slot of any token are transitions where "
+    "they can happen. What arrives counts in the block that the table names for it, and is there when it is "
+    "registered; the last token counts no longer if all have arrived. What was lost counts no longer, and the same is "
+    "computed there again.",
+    unknowns={
+        "blocks": Count(1),
+        **{name: AMap(arity) for name, arity in MAPS.items()},
+        **{name: Count(1) for name in ("at_block", "at_entry", "own", "tokens")},
+        **{name: Count(0) for name in ("computed", "at", "kept", "unsure")},
+        **{name: Count(0, 1) for name in ("ahead", "arrives", "out_of_turn")},
+        "status": Count(0, len(STATUSES) - 1),
+    },
+    assumes=_may_load,
+    claim=_loads_in_a_slot,
+    witnesses={
+        "it arrives": lambda u: (
+            (u.arrives == 1) & (u.status == 2) & (u.filled[u.at_block] == 1) & (u.at == 7) & (u.computed == 9)
+        ),
+        "all have arrived": lambda u: (
+            ((u.arrives == 1) & (u.status == 2) & (u.filled[u.at_block] == 1) & (u.at == 8) & (u.computed == 9))
+            & (u.tokens == 9)
+        ),
+        "it was lost": lambda u: (
+            (u.arrives == 0) & (u.status == 1) & (u.kept == 4) & (u.at == 7) & (u.computed == 9) & (u.tokens == 10)
+        ),
+    },
+    mutants=(
+        only(
+            "what-was-lost-counts",
+            "A token that was lost counts.",
+            f"{BOOKS}.settle",
+            _settles(Rewind, lambda its, request: setattr(request, "tokens_computed", request.tokens_computed + 1)),
+        ),
+        only(
+            "more-counts-than-was-loaded",
+            "A token more counts than another node has brought.",
+            f"{BOOKS}._transferred",
+            lambda self, request, succeeded: _counts_one_more(self, request, succeeded),
+        ),
+    ),
+)
+_TRANSFERRED = Population._transferred
+"""What it does, where nothing is broken."""
+
+
+def _counts_one_more(self: Population, request: Any, succeeded: bool) -> None:
+    before_ = request.tokens_computed
+    _TRANSFERRED(self, request, succeeded)
+    request.tokens_computed = before_ + 1
+
+
+OBLIGATIONS = (RELEASES, LEAVES_ALONE, ANSWERED, IN_ITS_SLOT, IN_A_LOAD)

@@ -392,7 +392,7 @@ def _manager(u: Any, its: Whole, of: _AGroup, request: Any) -> Any:
 
 
 def _due(u: Any) -> Any:
-    """When a block is due; a state at its end, or never: ``attention-kinds.running-state-is-due-at-its-end``."""
+    """When a block is due; a state at its end, or never: ``retention.state-is-due-at-its-end``."""
     if not keeps_states(u):
         return u.due
     return u.whole if u.due == 1 else None
@@ -559,10 +559,13 @@ def _stands_after(u: Any, its: Whole, replayed: Replayed, counted: Any, filled: 
 
 def _is_left_well(u: Any, its: Whole, table: Any, end: Any, lost: Any) -> Any:
     """What a table has after an operation that so many tokens count after, or are loaded; a state may be ``lost``."""
-    fine: Any = table.registered * u.size <= end
+    # What was looked at before stays so, also if an answer has taken drafts back since.
+    before_ = u.registered if hasattr(u, "registered") else 0
+    fine: Any = (table.registered * u.size <= least(end, u.tokens)) | (table.registered == before_)
     if not keeps_states(u):
         # Nothing is left that a token from the sure ones on reads. Of states: ``running-states-of-a-step``.
-        return fine & implies((u.place >= u.passed) & (_token(u) < end), its.named)
+        is_read = (u.place >= u.passed) & (u.place >= table.dead) if hasattr(u, "dead") else u.place >= u.passed
+        return fine & implies(is_read & (_token(u) < end), its.named)
     # A state that is lost is never offered, and is not the one that comes next.
     return fine & implies(lost, (u.place < table.registered) & (u.whole < end))
 
@@ -622,15 +625,19 @@ def _may_step(u: Any) -> Any:
     if keeps_states(u):
         named, counted = named & (u.absent == 0), counted & (u.lost == 0)
     fine = _is_sound(u) & _stands(u, state, named, counted)
-    fine = fine & (u.registered * u.size <= u.computed) & _has_entries(u, u.computed, u.length)
     sure = _sure(u)
-    fine = fine & (u.unsure <= u.computed) & (u.dead <= u.passed) & (u.dead <= u.length)
+    # What was looked at is known; of a request that has loaded all its tokens, the last one is computed again.
+    again = 0 if keeps_states(u) else either(u.way == RUNS, 0, 1)
+    fine = fine & (u.registered * u.size <= least(u.computed + again, u.tokens)) & _has_entries(u, u.computed, u.length)
+    fine = fine & (u.unsure <= u.computed) & (u.dead <= u.length)
+    # What was left: before a hit more of it than a step would leave; or with a step of before a preemption.
+    fine = fine & (u.dead * u.size <= (sure if keeps_states(u) else u.computed))
     # ``attention-kinds.running-left-was-computed``; hits end inside blocks of full attention only.
-    fine = fine & (u.passed * u.size <= sure) & implies(u.inside == 1, u.passed == 0)
+    fine = fine & (u.passed * u.size <= sure) & implies(u.inside == 1, (u.passed == 0) & (u.dead == 0))
     # Something is copied only in groups of full attention, of which nothing is left.
     fine = fine & implies(state.writes.count(u.at_block) != 0, u.passed == 0)
-    # A step in flight uses a block of which its request is the only holder, if its first token reads it. A request that
-    # waits has none in flight.
+    # A step in flight uses a block of which its request is the only holder, if its first token reads it. Of a
+    # request that waits, steps of before its preemption only are in flight, which use no block of its table.
     begins = either(u.way == RUNS, most(u.computed - u.flying, 0), u.computed)
     used = ((state.uses.count(u.at_block) != 0) | (state.owed[u.at_block] != 0)) & (state.refs[u.at_block] == 1)
     fine = fine & implies(named & used & (u.out_of_turn == 1), u.place >= u.passed_then)
@@ -1419,9 +1426,9 @@ def _has_an_entry(u: Any) -> Any:
 HAS_AN_ENTRY = Obligation(
     id="compressed-groups.running-tables-of-slots",
     statements=("KV-MEM-01", "KV-MEM-02"),
-    title="In a group of any kind, with a slot for each token, for several together, or states: where the last token "
-    "of a slot is computed, a table has an entry for the block of that slot, also if memory is taken for complete "
-    "slots only. A table with slots grows at its end, and keeps what it had.",
+    title="In a group of any kind, with a slot for each token, for several together, or states: a table has an entry "
+    "for the block of each token that is computed; if memory is taken for complete slots only, where the last token of "
+    "a slot is. A table with slots grows at its end, and keeps what it had.",
     unknowns={
         **OF_KIND,
         **{name: Count(1) for name in ("ratio", "slots_of_block", "slots_before")},
@@ -1432,7 +1439,8 @@ HAS_AN_ENTRY = Obligation(
     assumes=lambda u: (
         (u.tokens <= u.slots)
         & implies(u.kind == len(SLOTS), u.end == (u.place + 1) * u.size)
-        & implies(u.kind < len(SLOTS), (u.size == u.ratio * u.slots_of_block) & (u.end == u.ratio * u.slots_before))
+        & implies(u.kind < len(SLOTS), u.size == u.ratio * u.slots_of_block)
+        & implies((u.kind < len(SLOTS)) & (u.whole_slots == 1), u.end == u.ratio * u.slots_before)
     ),
     claim=_has_an_entry,
     witnesses={
@@ -1459,6 +1467,12 @@ HAS_AN_ENTRY = Obligation(
             "Of complete slots, the last one is left out.",
             "kvreference.geometry:Group.tokens_stored",
             lambda self, tokens: _STORED(self, tokens - 1),
+        ),
+        only(
+            "whole-slots-for-all",
+            "Memory is taken for complete slots only, whatever a group is set to.",
+            "kvreference.geometry:Group.tokens_stored",
+            lambda self, tokens: _STORED(evolve(self, whole_slots=True), tokens),
         ),
     ),
 )
