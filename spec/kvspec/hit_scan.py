@@ -24,7 +24,7 @@ from kvreference.geometry import Geometry, Group
 from kvreference.hit_lookup import _Found
 from kvreference.manager import Manager
 from kvspec.obligation import Count, Unknown
-from kvspec.symbolic import Condition, Number, either, number_of, truth_of
+from kvspec.symbolic import Condition, Number, either, expression_of, formula_of, number_of, remembered, truth_of
 
 
 @frozen
@@ -204,10 +204,13 @@ class RowModel:
         return number_of(partial(self.found, make), self.fits())
 
     def group_satisfied(self, index: int, hit_tokens: int) -> Condition:
-        """Whether the reference says that one group can resume at ``hit_tokens``."""
+        """Whether the reference says that one group can resume at ``hit_tokens``; the same on every path."""
         found = _AsFound(self.geometry, index, self.cached[index])
         tokens: Any = self.tokens
-        return truth_of(partial(found.satisfies, hit_tokens, tokens), self.tokens <= self.tokens_max + 1)
+        fits = self.tokens <= self.tokens_max + 1
+        read = map(expression_of, (*self.cached[index], tokens))
+        key = (found.group, found.grain_tokens, hit_tokens, formula_of(fits), *read)
+        return remembered(key, lambda: truth_of(partial(found.satisfies, hit_tokens, tokens), fits))
 
     def satisfied(self, hit_tokens: int) -> Condition:
         """Whether it says so of all."""

@@ -174,12 +174,12 @@ class UnknownMap:
         if isinstance(at, Wherever):
             return either(put == value, _joined(before, at.old, number, put), either(at.old == value, 0, number))
         loses = _one_if(before[at], value)
-        current_path().fact(expression_of(number) >= loses.z3)
+        current_path().fact(formulas.at_least(expression_of(number), loses.z3))
         return number - loses + _one_if(put, value)
 
     def sees(self, key: Key, value: Number) -> None:
         """Recall that there is at least one key with ``value`` if ``key`` has it."""
-        current_path().fact(expression_of(self.count(value)) >= _one_if(self[key], value).z3)
+        current_path().fact(formulas.at_least(expression_of(self.count(value)), _one_if(self[key], value).z3))
 
 
 @frozen(eq=False)
@@ -236,6 +236,6 @@ def _is_at(at: Place, place: tuple[z3.ArithRef, ...], value: Number) -> Conditio
     if isinstance(at, Everywhere):
         return True
     if isinstance(at, Wherever):
-        return Truth(expression_of(value) == expression_of(at.old))
+        return Truth(formulas.equal(expression_of(value), expression_of(at.old)))
     assert at is not None
     return Truth(formulas.every(*(formulas.equal(one, other) for one, other in zip(at, place, strict=True))))

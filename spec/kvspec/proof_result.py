@@ -57,6 +57,8 @@ class Options:
     """With how many seeds of z3 each is checked, from 0 on."""
     second: bool = False
     """Whether cvc5 is asked, too, with the first seed."""
+    mutants: bool = True
+    """Whether mutants are tried; never with ``proof_only``."""
 
 
 PLAIN = Options()
@@ -87,6 +89,8 @@ class ProofResult:
     """The answers of cvc5 to the questions that the proof rests on; None if it was not asked."""
     second_of_mutants: Opinion | None = None
     """The answers of cvc5 to the refutation of each mutant."""
+    processor_seconds: float = 0.0
+    """The processor time that it took, with all seeds: other work prolongs it less than ``seconds``."""
     by_seed: Mapping[int, Outcome] = field(factory=dict)
     """The outcome with each other seed of z3 that was tried."""
 
@@ -125,20 +129,22 @@ class ProofResult:
 
 
 def check_obligation(obligation: Obligation, task: Task, options: Options = PLAIN) -> ProofResult:
-    """Prove ``obligation``, look for its witnesses, and try its mutants.
+    """Prove ``obligation``, look for its witnesses, and try its mutants if that is one of the ``options``.
 
     Witnesses and mutants belong to the statement, not to a choice of values: with fixed values there are none.
     """
-    started = time.perf_counter()
+    started, processor_started = time.perf_counter(), time.process_time()
     second, of_mutants = SecondSolver(), SecondSolver(refutations_only=True)
     with _asked_too(second, options):
         proof = prove(obligation, task.fixed)
     checked = not (options.proof_only or task.fixed)
+    tried = obligation.mutants if checked and options.mutants else ()
     witnesses = {name: witness(obligation, name) for name in (obligation.witnesses if checked else ())}
     with _asked_too(of_mutants, options):
-        mutants = {mutant.name: survives(obligation, mutant) for mutant in (obligation.mutants if checked else ())}
+        mutants = {mutant.name: survives(obligation, mutant) for mutant in tried}
     opinions = (second.opinion, of_mutants.opinion) if options.second else (None, None)
-    return ProofResult(task, proof, witnesses, mutants, time.perf_counter() - started, *opinions)
+    seconds = time.perf_counter() - started, time.process_time() - processor_started
+    return ProofResult(task, proof, witnesses, mutants, seconds[0], *opinions, processor_seconds=seconds[1])
 
 
 @contextmanager
@@ -161,7 +167,8 @@ def check_all(tasks: Sequence[Task], options: Options = PLAIN, jobs: int = JOBS)
     results = in_processes(_check_task, work, jobs)
     while by_seed := list(islice(results, options.seeds)):
         first, *others = by_seed
-        yield evolve(first, by_seed={seed: each.outcome for seed, each in enumerate(others, 1)})
+        outcomes = {seed: each.outcome for seed, each in enumerate(others, 1)}
+        yield evolve(first, by_seed=outcomes, processor_seconds=sum(each.processor_seconds for each in by_seed))
 
 
 def in_processes(work: Callable[[Given], Result], given: Sequence[Given], jobs: int) -> Iterator[Result]:

@@ -16,6 +16,7 @@ from typing import Any
 import z3
 from attrs import evolve, frozen
 
+from kvspec import formulas
 from kvspec.maps import FiniteMap, UnknownMap
 from kvspec.obligation import NO_VALUES, AMap, Count, Lemma, Mutant, Obligation
 from kvspec.symbolic import (
@@ -32,6 +33,7 @@ from kvspec.symbolic import (
     first_seed,
     formula_of,
     implies,
+    limit,
     on,
 )
 
@@ -128,7 +130,7 @@ def witness(obligation: Obligation, name: str, fixed: Mapping[str, int] = NO_VAL
     claim = obligation.witnesses[name]
     for by_lemmas in (True, False):
         for path, unknowns, seen in _cases(obligation, claim, fixed, by_lemmas):
-            path.solver.set("rlimit", EFFORT)
+            limit(path.solver, EFFORT)
             for seed in range(SEEDS) if not isinstance(seen, Raised) else ():
                 # With products among the unknowns, whether z3 finds values depends on where its search begins.
                 path.solver.set("random_seed", first_seed() + seed)
@@ -164,16 +166,19 @@ def _cases(
 ) -> Iterator[tuple[Path, SimpleNamespace, Condition | Raised]]:
     """Every way through what is assumed and what is ``claim``, with the values that the unknowns then have."""
     last: list[SimpleNamespace] = []
+    values = _unknowns(obligation, fixed)
+    bounds = [
+        bound
+        for name, unknown in obligation.unknowns.items()
+        if isinstance(unknown, Count) and name not in fixed
+        for bound in _bounds(values[name].z3, unknown)
+    ]
 
     def run() -> Any:
-        path = current_path()
-        unknowns = _unknowns(obligation, fixed)
+        unknowns = SimpleNamespace(**values)
         last[:] = [unknowns]
-        for name, unknown in obligation.unknowns.items():
-            if isinstance(unknown, Count) and name not in fixed:
-                path.assume(getattr(unknowns, name).z3 >= unknown.least)
-                if unknown.most is not None:
-                    path.assume(getattr(unknowns, name).z3 <= unknown.most)
+        for bound in bounds:
+            current_path().assume(bound)
         try:
             return _assumed_and_claimed(obligation, claim, unknowns)
         except (NotDecidableError, ImpossibleError):
@@ -217,14 +222,22 @@ def _premise(lemma: Lemma, values: SimpleNamespace) -> Condition:
     return premise
 
 
-def _unknowns(obligation: Obligation, fixed: Mapping[str, int]) -> SimpleNamespace:
+def _bounds(value: z3.ArithRef, unknown: Count) -> Iterator[z3.BoolRef]:
+    """That a value is within the bounds of an unknown."""
+    yield formulas.at_least(value, formulas.number(unknown.least))
+    if unknown.most is not None:
+        yield formulas.at_most(value, formulas.number(unknown.most))
+
+
+def _unknowns(obligation: Obligation, fixed: Mapping[str, int]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, unknown in obligation.unknowns.items():
         if name in fixed:
             values[name] = fixed[name]
         else:
-            values[name] = UnknownMap(name, unknown.arity) if isinstance(unknown, AMap) else Term(z3.Int(name))
-    return SimpleNamespace(**values)
+            value = Term(formulas.unknown(name))
+            values[name] = UnknownMap(name, unknown.arity) if isinstance(unknown, AMap) else value
+    return values
 
 
 def _smallest(
@@ -235,15 +248,16 @@ def _smallest(
     path.solver.add(z3.Not(formula_of(shown)))
     with on(path):
         size = expression_of(obligation.size(unknowns))
-    path.solver.set("rlimit", SMALLER_EFFORT)
-    # Ever longer steps down while there is something, shorter ones when there is not: the first values may be large.
-    by = 1
-    while by:
-        if path.solver.check(size <= model.eval(size, model_completion=True) - by) == z3.sat:
+    limit(path.solver, SMALLER_EFFORT)
+    # Half as large, or half of what is left between that and what was not found: the first values may be large.
+    least, found = 0, formulas.value(size, model)
+    while least < found:
+        middle = (least + found) // 2
+        if formulas.answer(path.solver, formulas.at_most(size, formulas.number(middle))) == z3.sat:
             model = path.solver.model()
-            by *= 2
+            found = formulas.value(size, model)
         else:
-            by //= 2
+            least = middle + 1
     return _values(model, obligation, fixed, unknowns)
 
 
@@ -255,7 +269,7 @@ def _values(
         if name in fixed:
             values[name] = fixed[name]
         elif isinstance(unknown, Count):
-            values[name] = model.eval(getattr(unknowns, name).z3, model_completion=True).as_long()
+            values[name] = formulas.value(getattr(unknowns, name).z3, model)
     keys = sorted(set(values.values()))
     for name, unknown in obligation.unknowns.items():
         if isinstance(unknown, AMap):
@@ -266,12 +280,7 @@ def _values(
 def _finite(model: z3.ModelRef, chosen: UnknownMap, numbers: Sequence[int]) -> FiniteMap:
     """The map that z3 chose, at the numbers that it chose: it may have more entries."""
     keys = product(numbers, repeat=chosen.arity)
-    return FiniteMap(
-        {
-            key if chosen.arity > 1 else key[0]: model.eval(chosen[key].z3, model_completion=True).as_long()
-            for key in keys
-        }
-    )
+    return FiniteMap({key if chosen.arity > 1 else key[0]: formulas.value(chosen[key].z3, model) for key in keys})
 
 
 def _fails(obligation: Obligation, values: Values) -> bool | None:

@@ -64,7 +64,7 @@ def fresh(name: str) -> Key:
 
 def undecided(name: str) -> bool:
     """Either: both are tried."""
-    return current_path().decide(current_path().fresh(name) == 1)
+    return current_path().decide(formulas.equal(current_path().fresh(name), formulas.number(1)))
 
 
 class Cells:

@@ -15,6 +15,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from kvreference.block_pool import NULL
+from kvspec import formulas
 from kvspec.symbolic import Term, current_path, either, expression_of
 
 
@@ -123,7 +124,7 @@ class Cut:
     end: Any
 
     def __lt__(self, _other: Cut) -> bool:
-        return current_path().decide(current_path().fresh("less") == 1)
+        return current_path().decide(formulas.equal(current_path().fresh("less"), formulas.number(1)))
 
     def first_and_others(self) -> tuple[Cut, Cut]:
         """Its first token, and those after it: as two, they have an order."""

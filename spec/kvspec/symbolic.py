@@ -20,12 +20,16 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 import z3
 from attrs import define, evolve
 
 from kvspec import formulas
+
+# An example of z3 is asked a few questions and dropped: to shorten its functions first takes longer.
+z3.set_param("model.compact", False)
 
 LARGER_BY = 2
 """Up to which difference of a factor the difference of the product is said exactly."""
@@ -43,16 +47,18 @@ class RealProducts:
 
     def of(self, first: z3.ArithRef, second: z3.ArithRef) -> z3.ArithRef:
         """The product."""
-        return first * second
+        return formulas.times(first, second)
 
     def divided(self, dividend: z3.ArithRef, divisor: z3.ArithRef) -> tuple[z3.ArithRef, z3.ArithRef]:
         """Quotient and remainder of a division by a positive ``divisor``; the same ones for the same division."""
-        dividend = z3.simplify(dividend)
+        dividend = formulas.simple_number(dividend)
         key = dividend.get_id(), divisor.get_id()
         if key not in self._divisions:
             quotient, remainder = self.path.fresh("quotient"), self.path.fresh("remainder")
-            self.path.fact(z3.And(self.of(divisor, quotient) + remainder == dividend))
-            self.path.fact(z3.And(remainder >= 0, remainder < divisor))
+            self.path.fact(formulas.equal(formulas.plus(self.of(divisor, quotient), remainder), dividend))
+            self.path.fact(
+                formulas.every(formulas.at_least(remainder, formulas.number(0)), formulas.less(remainder, divisor))
+            )
             self._divisions[key] = quotient, remainder
             # An id is given again once its expression is gone.
             self._kept += [dividend, divisor]
@@ -68,9 +74,9 @@ class Products(RealProducts):
         """Per factor, the other factors that it was met with, and the products."""
 
     def of(self, first: z3.ArithRef, second: z3.ArithRef) -> z3.ArithRef:
-        first, second = sorted((z3.simplify(first), z3.simplify(second)), key=lambda each: int(each.get_id()))
-        known = self._multiples.get(first.get_id(), ())
-        found = next((product for other, product in known if other.eq(second)), None)
+        first, second = sorted(map(formulas.simple_number, (first, second)), key=_id_of)
+        known = self._multiples.get(_id_of(first), ())
+        found = next((product for other, product in known if formulas.is_same(other, second)), None)
         if found is not None:
             return found
         product = self.path.fresh("product")
@@ -81,27 +87,25 @@ class Products(RealProducts):
 
     def _add(self, factor: z3.ArithRef, other: z3.ArithRef, product: z3.ArithRef) -> None:
         """How ``product = factor * other`` compares with the products of ``factor`` that there are."""
-        start = [(z3.IntVal(0), z3.IntVal(0)), (z3.IntVal(1), factor), (z3.IntVal(-1), -factor)]
-        multiples = self._multiples.setdefault(factor.get_id(), start)
+        zero, one, minus_one = map(formulas.number, (0, 1, -1))
+        start = [(zero, zero), (one, factor), (minus_one, formulas.negative(factor))]
+        multiples = self._multiples.setdefault(_id_of(factor), start)
         for before, its in multiples:
             self.path.fact(_facts_of(larger, factor, before, its, other, product))
-        opposite = z3.simplify(-other)
+        opposite = formulas.simple_number(formulas.negative(other))
         self._kept.append(opposite)
-        multiples += [(other, product), (opposite, -product)]
+        multiples += [(other, product), (opposite, formulas.negative(product))]
 
 
-_facts_known: dict[tuple[object, ...], tuple[z3.BoolRef, tuple[z3.ArithRef, ...]]] = {}
+@lru_cache(FACTS_MAX)
+def _id_of(expression: z3.ArithRef) -> int:
+    return int(expression.get_id())
 
 
+@lru_cache(FACTS_MAX)
 def _facts_of(fact_sources: Callable[..., list[z3.BoolRef]], *numbers: z3.ArithRef) -> z3.BoolRef:
     """The facts to ``say`` of two products of a factor: the same on every path, and so written once."""
-    key = (fact_sources, *(number.get_id() for number in numbers))
-    if key not in _facts_known:
-        if len(_facts_known) >= FACTS_MAX:
-            _facts_known.clear()
-        # The numbers are kept too: an id is given again once its expression is gone.
-        _facts_known[key] = z3.And(*fact_sources(*numbers)), numbers
-    return _facts_known[key][0]
+    return formulas.every(*fact_sources(*numbers))
 
 
 def larger(
@@ -216,7 +220,7 @@ class Term:
     __radd__ = __add__
 
     def __neg__(self) -> Term:
-        return Term(-self.z3)
+        return Term(formulas.negative(self.z3))
 
     def __floordiv__(self, other: Number) -> Term:
         return divided(self.z3, expression_of(other))[0]
@@ -272,16 +276,13 @@ def expression_of(number: object) -> z3.ArithRef:
     Raises:
         NotDecidableError: it is not an integer.
     """
-    if isinstance(number, Truth):
-        return formulas.chosen(number.z3, formulas.number(1), formulas.number(0))
     if isinstance(number, Term):
         return number.z3
+    if isinstance(number, Truth):
+        return formulas.chosen(number.z3, formulas.number(1), formulas.number(0))
     if isinstance(number, int):
         return formulas.number(int(number))
     raise NotDecidableError(f"{number!r} is not an integer")
-
-
-_TRUE, _FALSE = z3.BoolVal(True), z3.BoolVal(False)
 
 
 def formula_of(condition: object) -> z3.BoolRef:
@@ -294,7 +295,7 @@ def formula_of(condition: object) -> z3.BoolRef:
     if isinstance(condition, Truth):
         return condition.z3
     if isinstance(condition, bool):
-        return _TRUE if condition else _FALSE
+        return formulas.TRUE if condition else formulas.FALSE
     raise NotDecidableError(f"{condition!r} is not a truth value")
 
 
@@ -312,15 +313,10 @@ def _compared(first: Term | Truth, second: object, same: bool) -> Any:
     return Truth(equal if same else formulas.opposite(equal))
 
 
-def is_known(expression: z3.ArithRef) -> bool:
-    """Whether ``expression`` is a number."""
-    return bool(z3.is_int_value(z3.simplify(expression)))
-
-
 def multiplied(first: z3.ArithRef, second: z3.ArithRef) -> z3.ArithRef:
     """The product."""
-    if is_known(first) or is_known(second):
-        return first * second
+    if formulas.is_known(first) or formulas.is_known(second):
+        return formulas.times(first, second)
     return current_path().products.of(first, second)
 
 
@@ -332,10 +328,10 @@ def divided(dividend: z3.ArithRef, divisor: z3.ArithRef) -> tuple[Term, Term]:
     """
     path = current_path()
     # Decided like any fork, so that it is asked once and not again on every way.
-    if path.decide(divisor <= 0):
+    if path.decide(formulas.at_most(divisor, formulas.number(0))):
         raise NotDecidableError(f"the divisor {divisor} may be zero or negative")
-    if is_known(divisor):
-        return Term(dividend / divisor), Term(dividend % divisor)
+    if formulas.is_known(divisor):
+        return Term(formulas.quotient(dividend, divisor)), Term(formulas.remainder(dividend, divisor))
     quotient, remainder = path.products.divided(dividend, divisor)
     return Term(quotient), Term(remainder)
 
@@ -414,6 +410,13 @@ class _Decision:
     """How many formulas were said before it."""
 
 
+def limit(solver: z3.Solver, effort: int) -> None:
+    """From here on the solver answers each question with so much ``effort`` at most."""
+    if getattr(solver, "effort", None) != effort:
+        solver.set("rlimit", effort)
+        solver.effort = effort
+
+
 class Path:
     """One way. While it is run it knows what is so on it."""
 
@@ -431,11 +434,13 @@ class Path:
         """Values that satisfy everything stated so far: what they show need not be asked."""
         self.products = Products(self) if by_lemmas else RealProducts(self)
         self._named = 0
+        self._there: dict[int, z3.BoolRef] = {}
+        """What was said on this way, by where z3 keeps it."""
 
     def ask(self, formula: z3.BoolRef, effort: int, refutes: bool = False) -> z3.CheckSatResult:
         """Whether ``formula`` can be so here. Listeners hear that it cannot, and that it can if that ``refutes``."""
-        self.solver.set("rlimit", effort)
-        answer = self.solver.check(formula)
+        limit(self.solver, effort)
+        answer = formulas.answer(self.solver, formula)
         if answer == z3.unsat or (refutes and answer == z3.sat):
             for listener in _listeners:
                 listener(self.solver, formula, answer)
@@ -457,14 +462,16 @@ class Path:
     def _shows(self, formula: z3.BoolRef) -> bool:
         return self._example is not None and formulas.is_so(formula, self._example)
 
-    def _add(self, formula: z3.BoolRef) -> None:
+    def _add(self, formula: z3.BoolRef) -> bool:
+        """Whether it is new here: else it was said before on this way, or the way before said it."""
         self._said += 1
-        if self._taken < self._known:
-            # The way before said it.
-            return
+        known, self._there[formula.ast.value] = formula.ast.value in self._there, formula
+        if known or self._taken < self._known:
+            return False
         formulas.add(self.solver, formula)
         if not self._shows(formula):
             self._example = None
+        return True
 
     def assume(self, formula: z3.BoolRef) -> None:
         """From here on ``formula`` is so.
@@ -472,8 +479,7 @@ class Path:
         Raises:
             ImpossibleError: it cannot be.
         """
-        self._add(formula)
-        if z3.is_false(formulas.simple(formula)):
+        if self._add(formula) and formulas.truth_if_known(formula) is False:
             raise ImpossibleError
 
     def fact(self, formula: z3.BoolRef) -> None:
@@ -483,11 +489,11 @@ class Path:
     def decide(self, formula: z3.BoolRef) -> bool:
         """Whether ``formula`` is so on this way."""
         if self._taken == len(self._decisions):
-            self._decisions.append(evolve(self._decided(formula), said=self._said))
+            self._decisions.append(self._decided(formula))
             self._taken += 1
         else:
             known = self._decisions[self._taken]
-            if not known.formula.eq(formula):
+            if not formulas.is_same(known.formula, formula):
                 raise NotDecidableError(f"the code does not repeat itself: it asks {formula}")
             if known.said != self._said:
                 raise NotDecidableError(f"the code does not repeat itself: it says more or less before {formula}")
@@ -499,9 +505,9 @@ class Path:
         return self._decisions[self._taken - 1].choice
 
     def _decided(self, formula: z3.BoolRef) -> _Decision:
-        simple = formulas.simple(formula)
-        if z3.is_true(simple) or z3.is_false(simple):
-            return _Decision(formula, bool(z3.is_true(simple)))
+        truth = formulas.truth_if_known(formula)
+        if truth is not None:
+            return _Decision(formula, truth, said=self._said)
         opposite = formulas.opposite(formula)
         can, example = self._example_of(formula)
         can_not, other = self._example_of(opposite)
@@ -511,7 +517,7 @@ class Path:
             self.solver.push()
         formulas.add(self.solver, formula if can else opposite)
         self._example = example if can else other
-        return _Decision(formula, can, can and can_not, other)
+        return _Decision(formula, can, can and can_not, other, self._said)
 
     @property
     def is_complete(self) -> bool:
@@ -526,7 +532,7 @@ class Path:
     def fresh(self, prefix: str) -> z3.ArithRef:
         """A new unknown; the same one whenever this way is run."""
         self._named += 1
-        return z3.Int(f"{prefix}!{self._named}")
+        return formulas.unknown(f"{prefix}!{self._named}")
 
 
 @contextmanager
@@ -599,10 +605,19 @@ class RecordedPath:
     def fresh(self, prefix: str) -> z3.ArithRef:
         """A new unknown."""
         self._names += 1
-        return z3.Int(f"{prefix}?{self._names}")
+        return formulas.unknown(f"{prefix}?{self._names}")
 
 
 Value = TypeVar("Value")
+
+
+def remembered(key: object, make: Callable[[], Value]) -> Value:
+    """What is the same on every path of a run: it is made once, and found by its ``key`` on the others."""
+    memory = _on_the_way[-1].memory if _on_the_way else {}
+    if key not in memory:
+        memory[key] = make()
+    value: Value = memory[key]
+    return value
 
 
 def _values_by_path(function: Callable[[], Value], given: Condition) -> Iterator[tuple[Condition, Value]]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import z3
 
-from kvspec import symbolic
+from kvspec import formulas, symbolic
 from kvspec.symbolic import (
     ImpossibleError,
     NotDecidableError,
@@ -25,7 +25,7 @@ from kvspec.symbolic import (
     negated,
 )
 
-X, Y = z3.Int("x"), z3.Int("y")
+X, Y, Z = z3.Ints("x y z")
 
 
 def results(function: Callable[[], Any]) -> list[Any]:
@@ -222,3 +222,69 @@ def test_two_truths_are_compared_as_truths() -> None:
         return bool((Term(X) > 1) == True) and not bool((Term(X) > 1) != True) and bool(True == (Term(X) > 1))  # noqa: E712
 
     assert [True] == results(run)
+
+
+def test_what_is_said_twice_is_known_wherever_it_is_said() -> None:
+    """It is asserted once on a way, and again on each way that did not say it before its fork."""
+
+    def run() -> bool:
+        first = bool(Term(X) > 3)
+        for _ in range(2):
+            current_path().fact(Y == (1 if first else 2))
+            current_path().assume(Z >= 7)
+        return first
+
+    for path, first in all_paths(run, by_lemmas=True):
+        assert 3 == len(path.solver.assertions())
+        assert z3.unsat == path.solver.check(z3.Or(Y != (1 if first else 2), Z < 7))
+        assert z3.sat == path.solver.check()
+
+
+def test_what_is_remembered_is_made_once_for_all_ways_of_a_run() -> None:
+    """And anew for the next run, which may be with other code."""
+    made: list[int] = []
+
+    def make() -> int:
+        made.append(len(made))
+        return made[-1]
+
+    def run() -> int:
+        assert bool(Term(X) > 3) in (True, False)
+        return symbolic.remembered("key", make)
+
+    assert [0, 0] == results(run)
+    assert [1, 1] == results(run)
+    assert 2 == symbolic.remembered("key", make)
+    assert 3 == symbolic.remembered("key", make)
+
+
+def test_a_term_is_made_once() -> None:
+    """The same term is found again; what differs in an operand, its order or its operation is another one."""
+    one, other = formulas.unknown("x"), formulas.unknown("y")
+    assert formulas.plus(one, other) is formulas.plus(formulas.unknown("x"), other)
+    made = [
+        *(formulas.plus(one, other), formulas.plus(other, one), formulas.minus(one, other), formulas.times(one, other)),
+        *(formulas.quotient(one, other), formulas.remainder(one, other), formulas.negative(one)),
+        *(formulas.applied("f", one), formulas.applied("g", one), formulas.applied("f", one, other)),
+        *(formulas.number(0), formulas.number(1), one, other),
+    ]
+    truths = [make(one, other) for make in (formulas.less, formulas.at_most, formulas.at_least, formulas.equal)]
+    for terms in (made, truths):
+        assert len(terms) == len({each.sexpr() for each in terms})
+    x, y = z3.Ints("x y")
+    assert ["x + y", "y + x", "x - y", "x*y", "x/y", "x%y", "-x"] == [str(each) for each in made[:7]]
+    assert all(map(formulas.is_same, truths, (x < y, x <= y, x >= y, x == y)))
+    assert not formulas.is_same(truths[0], truths[1])
+
+
+@pytest.mark.parametrize(("formula", "truth"), [(X == X, True), (X != X, False), (X > 3, None)], ids=str)
+def test_what_is_known_without_a_search(formula: z3.BoolRef, truth: bool | None) -> None:
+    """And in values that z3 found, every truth and every number is known."""
+    assert truth is formulas.truth_if_known(formula)
+    solver = z3.Solver()
+    assert z3.sat == formulas.answer(solver, X == -5)
+    assert z3.unsat == formulas.answer(solver, z3.And(X == -5, X > 3))
+    solver.add(X == -5)
+    assert z3.sat == solver.check()
+    assert (truth is True) == formulas.is_so(formula, solver.model())
+    assert -5 == formulas.value(X, solver.model())

@@ -45,10 +45,13 @@ def prove(
     proof_only: Annotated[
         bool, typer.Option("--proof-only", help="Neither look for witnesses nor try mutants.")
     ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Try the mutants, too: with each of them an obligation must be refuted.")
+    ] = False,
     second: Annotated[
         bool, typer.Option("--second", help="Ask cvc5, too, each question that z3's answers rest on.")
     ] = False,
-    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Repeat all with N seeds of z3.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Repeat the same with N seeds of z3.")] = 1,
     cores: Annotated[
         bool,
         typer.Option("--cores", help="Check the stored unsatisfiable cores of the central theorems by z3 and cvc5."),
@@ -63,9 +66,10 @@ def prove(
 ) -> None:
     """Prove the formulas that the reference runs, and its invariants, with z3.
 
-    An obligation counts as proved only if all its witnesses are found and all its mutants refuted: else it might say
-    nothing. Tier P is proved for all sizes, of functions of the reference that run. Tier M is proved for all sizes of a
-    model that stands for them. Tier B is proved within the printed bound.
+    An obligation counts as proved only if all its witnesses are found: else its assumptions might never hold. Mutants
+    are tried with --full only. Then it counts as proved only if all of them are refuted, too: else its claim might hold
+    for any code. Tier P is proved for all sizes, of functions of the reference that run. Tier M is proved for all sizes
+    of a model that stands for them. Tier B is proved within the printed bound.
 
     Exit 0 if all are proved, 1 if one is refuted or says nothing or two solvers disagree, 4 if a solver that was asked
     could not decide one, 130 if interrupted.
@@ -75,7 +79,9 @@ def prove(
 
       kvgate prove
 
-      kvgate prove --obligation retention.mask-sound
+      kvgate prove --full
+
+      kvgate prove --full --obligation retention.mask-sound
 
       kvgate prove --second --proof-only
 
@@ -85,9 +91,11 @@ def prove(
 
       kvgate prove --design mask-without-shift
     """
-    if design and (model or obligation or proof_only or second or seeds > 1):
+    if proof_only and full:
+        raise UsageError("--full tries mutants, and --proof-only does not: give one of them")
+    if design and (model or obligation or proof_only or full or second or seeds > 1):
         raise UsageError("--design stands alone: a design has its own geometry and its own obligation")
-    if cores and (design or model or obligation or proof_only or second or seeds > 1):
+    if cores and (design or model or obligation or proof_only or full or second or seeds > 1):
         raise UsageError("--cores stands alone: it checks the stored cores of the central theorems, and all of them")
     require("z3", "kvgate prove", "prove")
     if second or cores:
@@ -115,7 +123,8 @@ def prove(
     from kvspec.proof_result import Options
 
     todo = _todo(obligation or (), model, flags_of(serving))
-    _prove(todo, Options(proof_only, seeds, second), bool(obligation), jobs or os.cpu_count() or 1, output)
+    options = Options(proof_only, seeds, second, mutants=full)
+    _prove(todo, options, bool(obligation), jobs or os.cpu_count() or 1, output)
 
 
 def _prove(todo: Sequence[Task], options: Options, in_detail: bool, jobs: int, output: TableFormat) -> None:
@@ -135,7 +144,7 @@ def _prove(todo: Sequence[Task], options: Options, in_detail: bool, jobs: int, o
                 progress.say(f"{len(results)} of {len(todo)} obligations; {last}")
         except KeyboardInterrupt:
             ended = "interrupted"
-    report = report_of(results, len(todo), time.perf_counter() - started, ended, in_detail=in_detail)
+    report = report_of(results, len(todo), time.perf_counter() - started, ended, in_detail, options)
     echo(report, output)
     raise typer.Exit(report.exit_code)
 

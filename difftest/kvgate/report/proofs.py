@@ -15,7 +15,7 @@ from kvreference.statements import STATEMENTS
 from kvspec.cores import CoreCheck
 from kvspec.executed import NOT_EXECUTED, never_executed, of_the_reference, stored
 from kvspec.functions import functions
-from kvspec.proof_result import Outcome, ProofResult
+from kvspec.proof_result import PLAIN, Options, Outcome, ProofResult
 from kvspec.prover import Verdict
 from kvspec.refuted.designs import DESIGNS
 from kvspec.registry import obligations
@@ -36,17 +36,25 @@ _FINE = (Outcome.PROVED, Outcome.SILENT)
 
 
 def report_of(
-    results: Sequence[ProofResult], asked: int, seconds: float, ended: str, in_detail: bool = False
+    results: Sequence[ProofResult],
+    asked: int,
+    seconds: float,
+    ended: str,
+    in_detail: bool = False,
+    options: Options = PLAIN,
 ) -> Report:
     """The report of obligations; ``asked`` is how many were to be proved. With ``in_detail``, all are shown in full."""
-    outcome, *notes = _summary(results, asked)
+    outcome, *notes = _summary(results, asked, options)
     details = [line for each in results if in_detail and each.outcome in _FINE for line in ("", *_details(each))]
     return Report(
         command="prove",
         outcome=outcome,
         exit_code=INTERRUPTED if ended == "interrupted" else _exit_code(results),
         ended=ended,
-        circumstances={"seconds": round(seconds, 2)},
+        circumstances={
+            "processor seconds": round(sum(each.processor_seconds for each in results), 2),
+            "seconds": round(seconds, 2),
+        },
         tested=(Section("", COLUMNS, tuple(map(_row, results)), notes=(*notes, *details), keys=2),),
         found=tuple(_story(each) for each in results if each.outcome not in _FINE),
         found_noun="unproved obligation",
@@ -66,7 +74,7 @@ def _opinions(result: ProofResult) -> Iterator[Opinion]:
     yield from (each for each in (result.second, result.second_of_mutants) if each and each.asked)
 
 
-def _summary(results: Sequence[ProofResult], asked: int) -> Iterator[str]:
+def _summary(results: Sequence[ProofResult], asked: int, options: Options) -> Iterator[str]:
     """How many were proved, and up to which bounds those of tier B are."""
     outcomes = Counter(result.outcome for result in results)
     proved = [each for each in results if each.outcome is Outcome.PROVED]
@@ -76,7 +84,8 @@ def _summary(results: Sequence[ProofResult], asked: int) -> Iterator[str]:
         evidence = ""
     else:
         witnesses = counted(sum(len(each.witnesses) for each in results), "witness", "witnesses")
-        evidence = f"; {witnesses}, {counted(sum(len(each.mutants) for each in results), 'mutant')}"
+        tried = f", {counted(sum(len(each.mutants) for each in results), 'mutant')}"
+        evidence = f"; {witnesses}{tried if options.mutants else '; mutants not tried: --full'}"
         what = f"{len(proved)} of {asked} proved: {tiers['P']} for all sizes (P)"
     others = [f"{count} {outcome.value}" for outcome, count in outcomes.items() if outcome not in _FINE]
     unproved = f"; NOT PROVED: {', '.join(others)}" if others else ""

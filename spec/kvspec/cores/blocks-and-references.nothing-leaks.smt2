@@ -87,7 +87,7 @@
 (assert (<= 0 (where any_block)))
 (assert (= (= (where any_block) 1) (<= 1 (refs any_block))))
 (assert (= (not (= (where any_block) 0)) (and (<= 1 any_block) (< any_block blocks))))
-(assert (let ((a!1 (not (or (<= 1 (|count named| any_block)) (<= 1 (|count reads| any_block))))) (a!2 (= (ite (= 3 (where any_block)) 2 (where any_block)) 2)) (a!3 (= (ite (= 3 (where any_block)) 2 (where any_block)) 3))) (let ((a!4 (or (not (and (<= 1 any_block) (< any_block blocks) a!1)) a!2 a!3))) (not a!4))))
+(assert (let ((a!1 (not (or (<= 1 (|count named| any_block)) (<= 1 (|count reads| any_block))))) (a!2 (= (ite (= (where any_block) 3) 2 (where any_block)) 2)) (a!3 (= (ite (= (where any_block) 3) 2 (where any_block)) 3))) (let ((a!4 (or (not (and (<= 1 any_block) (< any_block blocks) a!1)) a!2 a!3))) (not a!4))))
 (assert (or (not (not (= any_block 0))) (= (refs any_block) (+ (|count named| any_block) (|count reads| any_block)))))
 (check-sat)
 (pop 1)

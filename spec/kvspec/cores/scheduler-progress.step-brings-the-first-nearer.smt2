@@ -20,7 +20,7 @@
 (assert (< tokens limit))
 (assert (<= limit tokens_max))
 (assert (= (+ product!3 remainder!2) (+ (* (- 1) tokens) computed)))
-(assert (= (- 1) (+ product!6 remainder!5)))
+(assert (= (+ product!6 remainder!5) (- 1)))
 (assert (>= accepted 0))
 (assert (>= drafts 0))
 (assert (>= remainder!2 0))

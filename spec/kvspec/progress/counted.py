@@ -112,11 +112,17 @@ BUILT_IN = {"len": length_of, "min": least, "max": most}
 @contextmanager
 def counted(kind: type[Scheduler] = Scheduler) -> Iterator[None]:
     """Lengths may be terms, and the smaller of two numbers is one; also in the module of a scheduler of some kind."""
-    with ExitStack() as stack:
-        for module in (*COUNTING, sys.modules[kind.__module__]):
-            for name, by in BUILT_IN.items():
-                stack.enter_context(patch.object(module, name, by, create=True))
+    modules = [vars(module) for module in {*COUNTING, sys.modules[kind.__module__]}]
+    before = [{name: module[name] for name in BUILT_IN if name in module} for module in modules]
+    for module in modules:
+        module.update(BUILT_IN)
+    try:
         yield
+    finally:
+        for module, its in zip(modules, before, strict=True):
+            for name in BUILT_IN:
+                del module[name]
+            module.update(its)
 
 
 def settings_of(blocks: Any = 0, **rest: Any) -> Any:

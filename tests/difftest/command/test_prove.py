@@ -42,6 +42,7 @@ SOUND = Obligation(
 FALSE = evolve(SOUND, id="eagle.false", claim=lambda u: u.computed < 7)
 EMPTY = evolve(SOUND, id="eagle.empty", witnesses={"never": lambda u: u.computed < 0})
 UNKNOWN = evolve(SOUND, id="eagle.unknown", claim=lambda u: u.window // u.computed >= 0, mutants=(), witnesses={})
+ANYWAY = evolve(SOUND, id="eagle.anyway", mutants=(only("none", "", SKIPPED, lambda computed, window: 0),))
 BOUNDED = evolve(SOUND, id="eagle.bounded", bound="up to 3 blocks")
 
 
@@ -66,7 +67,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Obligation]:
 def test_everything_is_proved(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
     """A row for each with its tier, and the sums."""
     registered[BOUNDED.id] = BOUNDED
-    ended = kvgate("prove", "--jobs", "1")
+    ended = kvgate("prove", "--full", "--jobs", "1")
     assert 0 == ended.code
     lines = ended.out.splitlines()
     assert "2 of 2 proved: 1 for all sizes (P), 1 within a bound (B); 2 witnesses, 2 mutants" == lines[0]
@@ -75,6 +76,21 @@ def test_everything_is_proved(kvgate: Kvgate, registered: dict[str, Obligation])
     assert ["2", "execution", "paths,", "1", "witness,", "1", "mutant", "refuted"] == first[4:]
     assert ["B", "eagle.bounded", "proved"] == second[:3]
     assert ["bounds of tier B:", "  eagle.bounded: up to 3 blocks"] == lines[lines.index("bounds of tier B:") :][:2]
+
+
+def test_without_mutants(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
+    """By default they are not tried, and the first line says so; what holds for any code is found only with them."""
+    registered[ANYWAY.id] = ANYWAY
+    ended = kvgate("prove", "--jobs", "1")
+    assert 0 == ended.code
+    assert (
+        "2 of 2 proved: 2 for all sizes (P), 0 within a bound (B); 2 witnesses; mutants not tried: --full" in ended.out
+    )
+    assert 1 == ended.out.count("mutants not tried")
+    assert 0 == kvgate("prove", "--seeds", "2", "--jobs", "1").code
+    ended = kvgate("prove", "--full", "--jobs", "1")
+    assert 1 == ended.code
+    assert "with the mutant none it is proved" in ended.out
 
 
 @pytest.mark.parametrize(
@@ -109,7 +125,7 @@ def test_some_are_asked_for(kvgate: Kvgate, registered: dict[str, Obligation]) -
     """By id or by chapter; the output has details of what was asked for."""
     registered[FALSE.id] = FALSE
     for name in ("retention.skipped", "retention"):
-        ended = kvgate("prove", "--obligation", name, "--jobs", "1")
+        ended = kvgate("prove", "--full", "--obligation", name, "--jobs", "1")
         assert 0 == ended.code
         assert "  supports KV-OP-06: A block that no later token reads" in ended.out
         assert "  mutant longer: More is freed than there is. Refuted for computed = 0, window = 2" in ended.out
@@ -136,14 +152,14 @@ def test_without_witnesses_and_mutants(kvgate: Kvgate, registered: dict[str, Obl
     registered[EMPTY.id] = EMPTY
     ended = kvgate("prove", "--proof-only", "--jobs", "1")
     assert 0 == ended.code
-    assert "0 witnesses, 0 mutants" in ended.out
+    assert "0 witnesses; mutants not tried: --full" in ended.out
 
 
 def test_a_second_solver(kvgate: Kvgate, registered: dict[str, Obligation], monkeypatch: pytest.MonkeyPatch) -> None:
     """What cvc5 answers for each obligation, and in all; exit code 4 if it does not decide one, 1 if it disagrees."""
     pytest.importorskip("cvc5")
     registered[BOUNDED.id] = BOUNDED
-    ended = kvgate("prove", "--second", "--jobs", "1")
+    ended = kvgate("prove", "--second", "--full", "--jobs", "1")
     assert 0 == ended.code
     assert "the same on every question of 2 of 2 proofs: 1 of 1 of tier P, 1 of 1 of tier B" in ended.out
     assert "cvc5, refutations of mutants: 2 of 2 agreed" in ended.out
@@ -210,7 +226,11 @@ def test_as_json(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
     """Everything, with a version."""
     registered[FALSE.id] = FALSE
     ended = kvgate("prove", "--format", "json", "--jobs", "1")
+    assert "mutants not tried: --full" in json.loads(ended.out)["outcome"]
+    assert [{}, {}] == [row["mutants"] for row in rows_of(ended.out)]
+    ended = kvgate("prove", "--full", "--format", "json", "--jobs", "1")
     assert 1 == ended.code
+    assert "mutants not tried" not in ended.out
     sound, false = rows_of(ended.out)
     assert ("proved", "P", None, 2) == (sound["outcome"], sound["tier"], sound["bound"], sound["ways"])
     assert {"longer": "refuted"} == {name: each["verdict"] for name, each in sound["mutants"].items()}
@@ -275,10 +295,13 @@ def test_a_design_that_is_not_refuted_is_reported(kvgate: Kvgate, monkeypatch: p
         (("--design", "all", "--model", "full"), "--design stands alone"),
         (("--design", "all", "--proof-only"), "--design stands alone"),
         (("--design", "all", "--second"), "--design stands alone"),
+        (("--design", "all", "--full"), "--design stands alone"),
+        (("--proof-only", "--full"), "give one of them"),
         (("--design", "all", "--seeds", "2"), "--design stands alone"),
         (("--cores", "--obligation", "retention"), "--cores stands alone"),
         (("--cores", "--model", "full"), "--cores stands alone"),
         (("--cores", "--seeds", "2"), "--cores stands alone"),
+        (("--cores", "--full"), "--cores stands alone"),
         (("--cores", "--design", "all"), "--cores stands alone"),
     ],
 )
