@@ -23,7 +23,9 @@ class PopulationAhead(Population):
     def may(self, kind: type[Operation], request: Request) -> bool:
         if kind is Sample:
             # A request that was preempted takes the answers of the steps that have computed it, also while it loads.
-            return bool(request.awaited) and request.status in (Status.RUNNING, Status.WAITING, Status.LOADING)
+            # None comes between a step's scheduling and its dispatch: what is cached with it would not be fenced.
+            answers = bool(request.awaited) and not request.undispatched
+            return answers and request.status in (Status.RUNNING, Status.WAITING, Status.LOADING)
         if kind is Admit and request.awaited and self.settings.geometry.keeps_states:
             # It is not known after which token it continues, and there is one state only to continue from.
             return False

@@ -81,9 +81,7 @@ _LEFT: dict[str, str] = {
     "request frees the blocks meanwhile",
     "KV-OP-26": "that no more drafts are in flight than there are states for, and that steps are cut at boundaries",
     "KV-OP-27": _WHOLE,
-    "KV-MEM-01": "that an admission and a step are made of the transitions also in groups that keep states, whose "
-    "tables move blocks, and in those with a slot for several tokens; which block a token of a draft is in when it is "
-    "answered, where steps are ahead: `kvgate conform` compares both",
+    "KV-MEM-01": _WHOLE,
     "KV-MEM-02": "drafts of a request's first step, for which only some releases give it slots",
     "KV-MEM-04": "that the last holder waits for the steps that use a block; that the steps that count as in flight "
     "are those that were dispatched and are not over, where more than one draft is proposed, or the request was "
@@ -117,8 +115,9 @@ _WRITTEN = (
 )
 ASSUMED: Mapping[str, str] = MappingProxyType(
     {
-        "KV-MEM-01": f"{_WRITTEN}; that the worker brings the state of the last draft that holds to its token's place; "
-        "where another node writes out of turn, KV-MEM-04",
+        "KV-MEM-01": f"{_WRITTEN}; of states, that the worker writes one at each block's end that a step with drafts "
+        "passes, and brings that of the last draft that holds to its token's place; that each request is told which "
+        "shares what a load that failed was to fill; where another node writes out of turn, KV-MEM-04",
         "KV-MEM-04": _WRITTEN,
         **{f"KV-LIVE-{number:02}": f"{_ENDS}; {_ANSWERED}" for number in (1, 2, 3)},
     }

@@ -76,15 +76,15 @@ def cut(function: Callable[..., Any], *rules: Rule) -> Callable[..., Any]:
         CarriedError: it has other loops than the rules, goes through something else, a turn carries other names, or a
             loop is not a statement of the function itself.
     """
-    made = _cut(function, tuple((rule.condition, rule.carried) for rule in rules))
+    made = _cut(function, function.__code__, tuple((rule.condition, rule.carried) for rule in rules))
     its = FunctionType(made.__code__, made.__globals__, made.__name__, made.__defaults__)
     its.__kwdefaults__ = {**(made.__kwdefaults__ or {}), RULES: rules}
     return its
 
 
 @cache
-def _cut(function: Callable[..., Any], rules: tuple[tuple[str, tuple[str, ...]], ...]) -> FunctionType:
-    assert isinstance(function, FunctionType)
+def _cut(function: FunctionType, _code: CodeType, rules: tuple[tuple[str, tuple[str, ...]], ...]) -> FunctionType:
+    # A mutant may have given the same function other code.
     lines, first = inspect.getsourcelines(function)
     module = ast.parse(textwrap.dedent("".join(lines)))
     (body,) = module.body

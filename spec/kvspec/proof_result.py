@@ -142,16 +142,9 @@ def check_obligation(obligation: Obligation, task: Task, options: Options = PLAI
     witnesses = {name: witness(obligation, name) for name in (obligation.witnesses if checked else ())}
     with _asked_too(of_mutants, options):
         mutants = {mutant.name: survives(obligation, mutant) for mutant in tried}
-    return ProofResult(
-        task,
-        proof,
-        witnesses,
-        mutants,
-        seconds=time.perf_counter() - started,
-        second=second.opinion if options.second else None,
-        second_of_mutants=of_mutants.opinion if options.second else None,
-        processor_seconds=time.process_time() - processor_started,
-    )
+    opinion, of_those = (each.opinion if options.second else None for each in (second, of_mutants))
+    seconds = time.perf_counter() - started, time.process_time() - processor_started
+    return ProofResult(task, proof, witnesses, mutants, seconds[0], opinion, of_those, seconds[1])
 
 
 @contextmanager

@@ -284,7 +284,7 @@ class Row:
 _CHAPTER = "blocks-and-references.running"
 _RELEASES, _OTHERS = (f"{_CHAPTER}-releases-as-a-whole",), (f"{_CHAPTER}-others-as-a-whole",)
 _ANSWERED = ("eagle.running-answer-as-a-whole",)
-_LEFT_ALONE = "external-tokens.running-load-is-left-alone"
+_LEFT_ALONE, _LOADED = (f"external-tokens.running-load-{each}" for each in ("is-left-alone", "in-a-slot"))
 _WAITS, _SKIPS = f"{_CHAPTER}-wait-for-steps", f"{_CHAPTER}-next-step"
 _UNSURE = "attention-kinds.running-window-waits-for-what-is-unsure"
 _FREES: Mapping[str, Proofs] = MappingProxyType(
@@ -300,7 +300,8 @@ _CACHES: Mapping[str, Proofs] = MappingProxyType(
         "block_pool:BlockPool.register_beginning": ("partial-hits.an-entry-once", "partial-hits.running-begin"),
     }
 )
-_IN_FLIGHT = "that the blocks which steps in flight use, and another node fills, are those of requests that record it"
+_OUT_OF_TURN = "where another node writes out of turn (KV-MEM-04)"
+_IN_FLIGHT = f"{_OUT_OF_TURN}: that the blocks which steps in flight use are those of requests that record it"
 _FOUND = ("hit-lookup.running-hit-names-what-is-listed", "content-and-cached-map.running-find")
 _ROOM = ("blocks-and-references.running-allocation",)
 _GROWS: Mapping[str, Proofs] = MappingProxyType(dict.fromkeys(("holdings:Holdings._grow", _MAKES_ROOM), _ROOM))
@@ -316,7 +317,6 @@ _COMPUTES = (
     "content-and-cached-map.running-registers-what-is-scheduled",
     "content-and-cached-map.running-steps-ahead-count-alike",
 )
-_NOT_ALL_GROUPS = "groups that keep states, whose tables move blocks, and those with a slot for several tokens"
 _RESETS = ("block_pool:BlockPool.reset", "pinned_tier:PinnedPool.reset")
 
 _TABLE: dict[Kind, Row] = {
@@ -325,32 +325,38 @@ _TABLE: dict[Kind, Row] = {
             "content-and-cached-map.running-admission-as-a-whole",
             "partial-hits.running-admission-as-a-whole",
             "content-and-cached-map.running-return-as-a-whole",
+            "attention-kinds.running-admission-of-states-as-a-whole",
+            "attention-kinds.running-return-of-states-as-a-whole",
         ),
         {**_HITS, **_GROWS, **_SLIDES, **_CACHES},
         {Fill: _ROOM, Compute: _COMPUTES},
-        left=_NOT_ALL_GROUPS,
     ),
     Schedule: Row(
-        ("content-and-cached-map.running-step-as-a-whole",),
+        (
+            "content-and-cached-map.running-step-as-a-whole",
+            "attention-kinds.running-step-of-states-as-a-whole",
+        ),
         {**_GROWS, **_SLIDES, **_CACHES},
         {Compute: _COMPUTES},
         never=frozenset(_HITS),
-        left=_NOT_ALL_GROUPS,
     ),
     Sample: Row(
         _ANSWERED,
         _CACHES,
-        {
-            TakeBack: ("eagle.running-answer-takes-back-what-failed",),
-            Compute: ("eagle.running-late-answer-takes-back-what-failed",),
-        },
-        left="which block a token of a draft is in, where steps are ahead: what is taken back is counted",
+        dict.fromkeys(
+            (TakeBack, Compute),
+            (
+                "eagle.running-answer-in-a-slot",
+                "eagle.running-answer-takes-back-what-failed",
+                "eagle.running-late-answer-takes-back-what-failed",
+            ),
+        ),
     ),
     Preempt: Row(_RELEASES, _FREES, left=_IN_FLIGHT),
     Rewind: Row(
         ("external-tokens.running-goes-back",),
         {"block_pool:BlockPool.evict": ("external-tokens.running-rewind",), **_FREES},
-        {TakeBack: ("external-tokens.running-asks-what-was-released",)},
+        {TakeBack: (_LOADED, "external-tokens.running-asks-what-was-released")},
         left=_IN_FLIGHT,
     ),
     Finish: Row(_RELEASES, {**_FREES, **_SLIDES}, left=_IN_FLIGHT),
@@ -358,7 +364,7 @@ _TABLE: dict[Kind, Row] = {
     Transferred: Row(
         _RELEASES,
         {**_FREES, **_CACHES},
-        dict.fromkeys((Provide, Filled, TakeBack), (_LEFT_ALONE, "external-tokens.running-arrival-is-cached")),
+        dict.fromkeys((Provide, Filled, TakeBack), (_LOADED, _LEFT_ALONE, "external-tokens.running-arrival-is-cached")),
         left=f"{_IN_FLIGHT}; that another node has written what it reports, after the steps in flight",
     ),
     ReleaseSkipped: Row(_RELEASES, _SLIDES, left=_IN_FLIGHT),
@@ -366,7 +372,7 @@ _TABLE: dict[Kind, Row] = {
     Dispatch: Row(
         _OTHERS,
         {"holdings:Holdings.dispatch": ("partial-hits.running-dispatch", "partial-hits.running-aim")},
-        left="that no step in flight still uses a source that is freed then",
+        left=f"{_OUT_OF_TURN}: that no step in flight still uses a source that is freed then",
     ),
     Evict: Row(_OTHERS, {"block_pool:BlockPool.evict": ("content-and-cached-map.running-evict",)}),
     ResetOperation: Row(_OTHERS, dict.fromkeys(_RESETS, ("content-and-cached-map.running-reset",))),

@@ -82,7 +82,8 @@ class Begin(Transition):
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
         own = is_counted(state, at) | (state.part[at.content] == 0)
-        return Begin.precondition(state, at) & (state.filled[at.block] == 0) & own
+        named = state.named[at.entry] == at.block
+        return Begin.precondition(state, at) & (state.filled[at.block] == 0) & named & own
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:

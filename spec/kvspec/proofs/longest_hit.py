@@ -18,16 +18,15 @@ from attrs import evolve, frozen
 from kvreference import hit_lookup
 from kvreference.answers import Hit
 from kvreference.attention import Kind
-from kvreference.block_pool import NULL
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode
 from kvspec import sequences
 from kvspec.obligation import AMap, Count, Obligation, Unknown, only
 from kvspec.proofs.running_tables import on_lengths
 from kvspec.running import fresh, key
-from kvspec.sequences import Met
+from kvspec.sequences import Met, Stretch, times
 from kvspec.stand_in import group
-from kvspec.symbolic import Term, current_path, either, expression_of, formula_of, implies, negated
+from kvspec.symbolic import current_path, either, formula_of, implies, negated
 
 LOOK_UP = "kvreference.hit_lookup"
 
@@ -688,23 +687,6 @@ LONGEST = Obligation(
 )
 
 
-class Stretch:
-    """Neighbouring places of a table: as many null blocks, or blocks that were found, as are not looked at."""
-
-    def __init__(self, places: Any) -> None:
-        self.places = places
-
-
-class Times(Term):
-    """A number of times that a tuple is repeated: the parts that it then has are a stretch."""
-
-    __slots__ = ()
-
-    def __rmul__(self, other: Any) -> Any:
-        assert other == (NULL,), "null blocks"
-        return (Stretch(self),)
-
-
 class Blocks:
     """The blocks that were found of a request: one of them is looked at."""
 
@@ -747,7 +729,7 @@ def _table_of_hit(u: Any) -> Any:
 
     def needed(hit_tokens: Any) -> tuple[Any, Any]:
         first, end = its.blocks_needed(hit_tokens)
-        return Times(expression_of(first)), end
+        return times(first), end
 
     found.group = SimpleNamespace(blocks_needed=needed, block_size_tokens=u.block, ends_inside=its.ends_inside)
     found.blocks = Blocks(u.place, key(u.found))
@@ -765,8 +747,8 @@ def _table_of_hit(u: Any) -> Any:
     for part in table:
         if isinstance(part, Stretch):
             # Which blocks these are says another place.
-            fine = fine & (part.places >= 0)
-            length = length + part.places
+            fine = fine & (part.count >= 0)
+            length = length + part.count
         else:
             fine = fine & (part == u.found) & (length == u.place)
             length = length + 1
@@ -807,7 +789,7 @@ TABLE = Obligation(
             "nothing-is-left",
             "All blocks of a hit stand in its table.",
             f"{LOOK_UP}:_Found.table",
-            lambda self, hit: tuple(self.blocks[Times(expression_of(0)) : hit // self.group.block_size_tokens]),
+            lambda self, hit: tuple(self.blocks[times(0) : hit // self.group.block_size_tokens]),
         ),
         only(
             "the-first-group-for-all",

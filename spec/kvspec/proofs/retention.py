@@ -590,11 +590,43 @@ JUNCTION = Obligation(
 )
 
 
+def _state_is_due(u: Any) -> Any:
+    """When a state is due, in a cache of either kind."""
+    its = group(Kind.MAMBA, u.block, states=tuple(StateMode)[u.mode.__index__()], draft_states=u.draft_states)
+    # In this geometry every number is a boundary, so that of this prompt may be any.
+    geometry = any_geometry()
+    dense = retention.Dense(geometry).due_tokens(its, u.index, u.replay + 1)
+    sparse = retention.Sparse(geometry, u.interval, u.junction).due_tokens(its, u.index, u.replay + 1)
+    return (dense == full(u)) & (True if sparse is None else sparse == full(u))
+
+
+STATE_IS_DUE = Obligation(
+    id="retention.state-is-due-at-its-end",
+    statements=("KV-MEM-01", "KV-OP-26"),
+    title="A state is due when its block is full, or never.",
+    unknowns={
+        **PLACE,
+        "block": Count(1),
+        "mode": Count(0, len(StateMode) - 1),
+        **{name: Count(0) for name in ("draft_states", "interval", "junction")},
+    },
+    claim=_state_is_due,
+    witnesses={"at a multiple": lambda u: (u.block == 16) & (u.interval == 64) & (u.index == 3) & (u.junction == 0)},
+    mutants=(
+        only(
+            "due-at-the-next-boundary",
+            "A block is due when a boundary after it is reached.",
+            "kvreference.retention:_reads",
+            lambda its, boundary, index: True,
+        ),
+    ),
+)
 OBLIGATIONS = (
     *KEPT,
     REPLAY,
     REPLAY_DUE,
     DUE,
+    STATE_IS_DUE,
     *(make(kind) for make in (first_boundary, in_order, hit_covers) for kind in KINDS),
     JUNCTION,
 )

@@ -31,10 +31,9 @@ from kvreference.tables import Table
 from kvspec import sequences
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.proofs.longest_hit import Blocks as FoundBlocks
-from kvspec.proofs.longest_hit import Times as NoBlocks
 from kvspec.proofs.running_pool import INSIDE_TOKENS, holdings_over
 from kvspec.proofs.running_tables import Entries, on_lengths
-from kvspec.sequences import Parts, more_than
+from kvspec.sequences import Parts, more_than, times
 from kvspec.stand_in import group
 from kvspec.symbolic import Term, either, expression_of, negated
 from kvspec.turns import added_to_others
@@ -49,18 +48,14 @@ COMPUTES, LOADS, RUNS = range(3)
 
 
 @frozen(eq=False)
-class Stretch:
+class Stretch(sequences.Stretch):
     """Neighbouring entries of a table: null blocks, blocks that were there, or blocks that were taken."""
 
-    count: Any
     what: str
 
     def __ne__(self, other: object) -> bool:
         assert other == NULL, "whether it is the null block"
         return self.what != "null"
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
     __hash__ = object.__hash__
 
@@ -423,10 +418,10 @@ def _has_a_block(u: Any) -> Any:
     one = group(Kind.FULL, u.size, compress_ratio=u.ratio, whole_slots=bool(u.whole == 1))
     found: Any = object.__new__(hit_lookup._Found)
     first, after = one.blocks_needed(u.hit)
-    needed = NoBlocks(expression_of(first)), after
+    needed = times(first), after
     found.group = SimpleNamespace(blocks_needed=lambda _hit: needed, block_size_tokens=u.size)
     found.blocks = FoundBlocks(-1, None)
-    full = sum(part.places for part in found.table(u.hit))
+    full = sum(part.count for part in found.table(u.hit))
     end = u.hit + u.provided
     computed = OWN.rules.ask(tokens_computed, end, u.prompt)
     its = SimpleNamespace(

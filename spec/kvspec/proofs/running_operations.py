@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from attrs import fields, validators
+from attrs import evolve, fields, validators
 
 from kvreference import ahead, population
 from kvreference import manager as manager_module
@@ -35,21 +35,23 @@ from kvreference.operations import (
     Preempt,
     ReleaseSkipped,
     Reset,
+    Rewind,
     Sample,
     TakeEvents,
     TakeStatistics,
     Transferred,
 )
 from kvreference.population import Population, Request, Status
-from kvspec.obligation import Count, Mutant, Obligation, Unknown, only
-from kvspec.pool.induction import ANY_STATE, before
-from kvspec.pool.state import Operands
-from kvspec.pool.transitions import Drop, Filled
+from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
+from kvspec.pool.induction import ANY_STATE, before, is_sound_at
+from kvspec.pool.state import MAPS, Operands, State
+from kvspec.pool.transitions import DRAFT, Compute, Drop, Filled, Provide, TakeBack
 from kvspec.progress.counted import least, most
 from kvspec.proofs.running_pool import books, manager_over
 from kvspec.proofs.running_requests import AHEAD, ANY_STATES, BOOKS, STEPS, Longest, Tokens, _in_flight, request_of
+from kvspec.proofs.running_steps import KEPT, Replayed
 from kvspec.proofs.running_tables import OTHER, OWNER, on_lengths
-from kvspec.symbolic import implies, negated
+from kvspec.symbolic import either, implies, negated
 
 MANAGER, PERFORMS = "kvreference.manager:Manager", "kvreference.manager:_PERFORM"
 NEW = 3
@@ -450,28 +452,50 @@ def _and_frees(self: Manager, operation: Any, kind: Any) -> Any:
 # Answers
 
 
-def _answers(u: Any) -> Any:
-    """The model answers: of its tokens, one is looked at that the request counted as computed, or not."""
-    goes_ahead, status = bool(u.ahead == 1), STATUSES[u.status.__index__()]
-    manager, asked = _noting(u, holds=bool(u.holds == 1))
+def _awaits(u: Any, manager: Manager, status: Status) -> Any:
+    """A request that awaits an answer, of a step that verifies drafts; if it goes ahead, of later ones, too."""
+    goes_ahead = bool(u.ahead == 1)
     manager.choices = Choices(caches_answers=bool(u.caches == 1))
     awaited = _in_flight(u) if goes_ahead else []
-    request = request_of(u, status, drafts=Tokens(u.first), awaited=awaited)
+    request = request_of(u, status, drafts=Tokens(u.first), awaited=awaited, undispatched=bool(u.undispatched == 1))
     if goes_ahead:
         with on_lengths(ahead):
             ahead._count_drafts(request)
     else:
         request.drafts_in_flight = u.first
-    its, other = _population(u, manager, request, tokens_max=Longest(u.tokens + u.room, request.tokens))
-    unsure, was = request.drafts_in_flight, _fields(other)
+    _population(u, manager, request, tokens_max=Longest(u.tokens + u.room, request.tokens))
+    return request
+
+
+def _is_answered(u: Any, manager: Manager, request: Any) -> bool:
+    """Perform the answer, if it may happen; returns whether it may."""
     with validators.disabled():
         operation = Sample(OWNER, u.accepted, 7, 1)
     ranged = patch.object(ahead, "range", lambda first, end: [Tokens(end - first)], create=True)
-    with on_lengths(population), on_lengths(ahead), on_lengths(manager_module):
-        if not its.may(Sample, request):
-            return True
-        with ranged:
+    with on_lengths(population), on_lengths(ahead), on_lengths(manager_module), ranged:
+        may = manager.population.may(Sample, request)
+        if may:
             manager.perform(operation)
+    return may
+
+
+def _is_awaited(u: Any) -> Any:
+    """Drafts that hold were proposed; without steps ahead, all that is proposed is computed."""
+    counted = implies(u.ahead == 0, u.computed == u.tokens + u.first)
+    return (u.accepted <= u.first) & implies(u.steps == 0, u.others == 0) & counted
+
+
+def _answers(u: Any) -> Any:
+    """The model answers: of its tokens, one is looked at that the request counted as computed, or not."""
+    goes_ahead, status = bool(u.ahead == 1), STATUSES[u.status.__index__()]
+    manager, asked = _noting(u, holds=bool(u.holds == 1))
+    request = _awaits(u, manager, status)
+    other = manager.population.alive[OTHER]
+    unsure, was = request.drafts_in_flight, _fields(other)
+    if not _is_answered(u, manager, request):
+        return True
+    if request.undispatched:
+        return False
     after, still_unsure = request.tokens_computed, request.drafts_in_flight
     counted, counts = u.at < u.computed, u.at < after
     # What is taken back is of drafts that failed, or is beyond its longest; and each of those is.
@@ -494,7 +518,7 @@ def _answers(u: Any) -> Any:
     return fine & own & sure & ((till == after) | (till == request.tokens.length - 1))
 
 
-_ANSWER = Population._answer
+_ANSWER, _MAY = Population._answer, PopulationAhead.may
 
 
 def _takes_back_one_less(self: Population, request: Any, operation: Any) -> None:
@@ -502,11 +526,20 @@ def _takes_back_one_less(self: Population, request: Any, operation: Any) -> None
     request.tokens_computed += 1
 
 
+_A_FAILED_DRAFT_COUNTS = only(
+    "a-failed-draft-counts", "A draft that failed counts as computed.", f"{BOOKS}._answer", _takes_back_one_less
+)
+_DRAFTS_ARE_REGISTERED = only(
+    "drafts-are-registered",
+    "What drafts in flight may take back is registered.",
+    "kvreference.manager:tokens_answered",
+    lambda request: request.tokens_computed,
+)
 ANSWER_OF: Mapping[str, Unknown] = {
     **{name: Count(0) for name in ("computed", "accepted", "at")},
     **STEPS,
     **{name: Count(1) for name in ("tokens", "room")},
-    **{name: Count(0, 1) for name in ("ahead", "holds", "caches")},
+    **{name: Count(0, 1) for name in ("ahead", "holds", "caches", "undispatched")},
     "out_of_turn": Count(0, 0),
     "status": Count(0, len(STATUSES) - 1),
 }
@@ -518,13 +551,9 @@ ANSWERED = Obligation(
     "flight are, and counts nothing more. Where no step is ahead, that is exactly the drafts that failed, or are "
     "beyond its longest, and nothing is unsure then. It asks the cache to register only what is counted for sure, of "
     "tokens that the request has, and never the answer itself; not while it loads, nor if it holds no blocks. It "
-    "touches no block, and no other request.",
+    "touches no block, and no other request. None comes while a step with its request is not dispatched.",
     unknowns=ANSWER_OF,
-    assumes=lambda u: (
-        (u.accepted <= u.first)
-        & implies(u.steps == 0, u.others == 0)
-        & implies(u.ahead == 0, u.computed == u.tokens + u.first)
-    ),
+    assumes=_is_awaited,
     claim=_answers,
     witnesses={
         "one of two drafts failed": lambda u: (
@@ -547,29 +576,25 @@ ANSWERED = Obligation(
         ),
     },
     mutants=(
-        only(
-            "a-failed-draft-counts",
-            "A draft that failed counts as computed.",
-            f"{BOOKS}._answer",
-            _takes_back_one_less,
-        ),
+        _A_FAILED_DRAFT_COUNTS,
         only(
             "takes-all-back",
             "An answer takes back what was computed before.",
             f"{AHEAD}:PopulationAhead._answer",
             lambda self, request, operation: setattr(request, "tokens_computed", 0),
         ),
-        only(
-            "drafts-are-registered",
-            "What drafts in flight may take back is registered.",
-            "kvreference.manager:tokens_answered",
-            lambda request: request.tokens_computed,
-        ),
+        _DRAFTS_ARE_REGISTERED,
         only(
             "registered-while-it-loads",
             "What is not loaded yet is registered with an answer to an earlier step.",
             "kvreference.manager:Status",
             SimpleNamespace(LOADING=None),
+        ),
+        only(
+            "answered-before-its-step-is-dispatched",
+            "An answer is taken while the next step with its request is not dispatched yet.",
+            f"{AHEAD}:PopulationAhead.may",
+            lambda self, kind, request: _MAY(self, kind, evolve(request, undispatched=False)),
         ),
         only(
             "an-answer-frees",
@@ -580,4 +605,240 @@ ANSWERED = Obligation(
     ),
 )
 
-OBLIGATIONS = (RELEASES, LEAVES_ALONE, ANSWERED)
+# What an answer does to a slot
+
+
+def _failed(u: Any) -> Any:
+    """Whether it is a draft that failed, or was to come after one."""
+    return (u.accepted < u.first) & (u.at >= u.tokens + u.accepted)
+
+
+def _is_another(u: Any) -> Any:
+    """Whether its place is that of another token now: later steps compute theirs in places of drafts that failed."""
+    later = u.computed - (u.tokens + u.first)
+    return (u.ahead == 1) & _failed(u) & (u.at < u.tokens + u.accepted + later)
+
+
+def _stands_in_its_slot(u: Any, state: State, counts: Any, own: Any, tokens: Any) -> Any:
+    """A token that counts is in the block that its table names, and is not sure if it is not known. In the slot of one
+    that does not count is nothing, or the same from before it was lost."""
+    has, counted = state.has[u.at_entry], either(counts, u.at_block, 0)
+    fine = (state.named[u.at_entry] == u.at_block) & (state.counts[u.at_entry] == counted)
+    unsure = either(counts & (u.at >= tokens), 1, 0)
+    fine = fine & implies(counts, has == own) & implies(negated(counts), (has == 0) | ((has == own) & (u.at < tokens)))
+    return fine & (state.tentative[u.at_entry] == unsure)
+
+
+def _counts_in_its_slot(u: Any, computed: Any) -> Any:
+    """Whether the token counts there, if so many are computed: none does that another node is still to bring."""
+    return (u.at < computed) & (u.filled[u.at_block] == 0)
+
+
+def _answers_in_a_slot(u: Any) -> Any:
+    """What an answer takes back and counts in the slot of a token, as transitions."""
+    manager, asked = _noting(u)
+    request = _awaits(u, manager, STATUSES[u.status.__index__()])
+    was_sure = u.computed - request.drafts_in_flight
+    if not _is_answered(u, manager, request):
+        return True
+    counted, counts = _counts_in_its_slot(u, u.computed), _counts_in_its_slot(u, request.tokens_computed)
+    length, its = request.tokens.length, Replayed(u)
+    another, at = _is_another(u), Operands(u.at_block, u.at_entry)
+    fine = implies(counts, negated(_failed(u)) | another)
+    if counted & (negated(counts) | another):
+        its.happens(TakeBack, at)
+        fine = fine & (u.at >= u.tokens)
+    own = either(another, u.other, u.own)
+    if counts & (another | ((u.at >= u.tokens) & (u.at < length))):
+        its.happens(Compute, evolve(at, content=own, other=either(u.at >= length, DRAFT, 0)))
+    fine = fine & its.could & _stands_in_its_slot(u, its.state, counts, own, length)
+    # What is registered then is counted there, and sure.
+    for name, *_others, till, _begun in asked:
+        sure = (its.state.counts[u.at_entry] == u.at_block) & (its.state.tentative[u.at_entry] == 0)
+        fine = fine & (name == "register") & implies(u.at < till, sure)
+    # What is sure stays so: also a state, which is at hand for good once it is.
+    return fine & (was_sure <= request.tokens_computed - request.drafts_in_flight)
+
+
+def _may_be_answered(u: Any) -> Any:
+    state, at = before(u), Operands(u.at_block, u.at_entry)
+    fine = is_sound_at(u, lambda _state: [at], KEPT) & _is_awaited(u)
+    fine = fine & _stands_in_its_slot(u, state, _counts_in_its_slot(u, u.computed), u.own, u.tokens)
+    # What another node fills counts no token that is not known.
+    loads = u.status == STATUSES.index(Status.LOADING)
+    return fine & implies(state.filled[u.at_block] != 0, loads) & implies(loads, u.computed <= u.tokens)
+
+
+IN_ITS_SLOT = Obligation(
+    id="eagle.running-answer-in-a-slot",
+    statements=("KV-MEM-01", "KV-MEM-02"),
+    title="What an answer does to the slot of any token, with any number of steps ahead, are transitions where they "
+    "can happen. The drafts that failed are taken back. Where a later step computes another token in the place of one, "
+    "the "
+    "other one counts there, in the block that its table names for that place. A draft that holds is sure then, where "
+    "it is. What is registered then is sure, and nothing that was sure is so no more.",
+    unknowns={
+        "blocks": Count(1),
+        **{name: AMap(arity) for name, arity in MAPS.items()},
+        **{name: Count(1) for name in ("at_block", "at_entry", "own", "other")},
+        **{name: unknown for name, unknown in ANSWER_OF.items() if name != "holds"},
+        "holds": Count(1, 1),
+    },
+    assumes=_may_be_answered,
+    claim=_answers_in_a_slot,
+    witnesses={
+        "another token is in the place of a draft": lambda u: (
+            (u.ahead == 1)
+            & (u.status == 1)
+            & (u.first == 3)
+            & (u.accepted == 1)
+            & (u.steps == 1)
+            & (u.others == 0)
+            & (u.computed == u.tokens + 4)
+            & (u.at == u.tokens + 1)
+            & (u.room == 9)
+            & (u.own != u.other)
+        ),
+        "a draft holds": lambda u: (
+            (u.status == 1)
+            & (u.first == 3)
+            & (u.accepted == 2)
+            & (u.at == u.tokens + 1)
+            & (u.room == 9)
+            & (u.ahead == 0)
+        ),
+        "a draft fails": lambda u: (
+            (u.status == 1)
+            & (u.first == 3)
+            & (u.accepted == 1)
+            & (u.at == u.tokens + 2)
+            & (u.room == 9)
+            & (u.ahead == 0)
+        ),
+    },
+    mutants=(
+        _A_FAILED_DRAFT_COUNTS,
+        _DRAFTS_ARE_REGISTERED,
+        only(
+            "takes-back-one-more",
+            "With the drafts that failed, a token that was sure is taken back.",
+            f"{BOOKS}._answer",
+            lambda self, request, operation: _takes_back(self, request, operation),
+        ),
+    ),
+)
+
+
+def _takes_back(self: Population, request: Any, operation: Any) -> None:
+    _ANSWER(self, request, operation)
+    request.tokens_computed -= 2
+
+
+# What a load does to a slot
+
+
+def _loads_in_a_slot(u: Any) -> Any:
+    """A load has arrived, or a part of it was lost: what that brings, and takes back, in the slot of a token."""
+    arrives, status = bool(u.arrives == 1), STATUSES[u.status.__index__()]
+    manager, asked = _noting(u)
+    manager.geometry = SimpleNamespace(groups=(), hashed_ahead_tokens=0)
+    # What is known of these blocks is forgotten: ``external-tokens.running-rewind``.
+    manager._forget_after = lambda *_: []
+    request = request_of(u, status, drafts=Tokens(u.unsure), drafts_in_flight=u.unsure)
+    its, _ = _population(u, manager, request)
+    its.settings.geometry = SimpleNamespace(fences=False, keeps_states=False)
+    with validators.disabled():
+        operation = Transferred(OWNER, succeeded=True) if arrives else Rewind(OWNER, u.kept)
+    # If a group lacks blocks, the request starts anew: ``external-tokens.running-goes-back``.
+    continues = patch.object(manager_module, "lacks_blocks", lambda *_: False)
+    with on_lengths(population), on_lengths(ahead), on_lengths(manager_module), continues:
+        if not its.may(type(operation), request):
+            return True
+        manager.perform(operation)
+    if any(name == "release_all" for name, *_ in asked):
+        return arrives and ((status is Status.ENDING) | (u.computed == 0))
+    replayed, at = Replayed(u), Operands(u.at_block, u.at_entry, content=u.own)
+    counted, fills = _counts_in_its_slot(u, u.computed), u.filled[u.at_block] != 0
+    if arrives and fills:
+        counted = u.at < u.computed
+        if counted:
+            replayed.happens(Provide, at)
+        replayed.happens(Filled, at)
+    fine: Any = True
+    for name, *_others, till, _begun in asked:
+        # What is registered then is there.
+        fine = fine & (name == "register") & implies(u.at < till, replayed.state.counts[u.at_entry] == u.at_block)
+    counts = u.at < request.tokens_computed
+    if not arrives:
+        counts = counts & negated(fills)
+    if counted & negated(counts):
+        replayed.happens(TakeBack, at)
+    stands = _stands_in_its_slot(u, replayed.state, counts, u.own, request.tokens.length)
+    return fine & replayed.could & stands & (request.tokens_computed <= u.computed)
+
+
+def _may_load(u: Any) -> Any:
+    state, at = before(u), Operands(u.at_block, u.at_entry)
+    loads, fills = u.status == STATUSES.index(Status.LOADING), state.filled[u.at_block] != 0
+    fine = is_sound_at(u, lambda _state: [at], KEPT) & (u.kept <= u.computed) & (u.kept <= u.tokens)
+    fine = fine & _stands_in_its_slot(u, state, _counts_in_its_slot(u, u.computed), u.own, u.tokens)
+    # What another node fills is known, and it writes after the steps in flight, if it does not write out of turn.
+    fine = fine & implies(fills, loads & (state.has[u.at_entry] == 0)) & implies(loads, u.computed <= u.tokens)
+    return fine & ((state.out_of_turn != 0) | (state.late[u.at_block] == 0) | negated(fills))
+
+
+IN_A_LOAD = Obligation(
+    id="external-tokens.running-load-in-a-slot",
+    statements=("KV-MEM-01", "KV-OP-24"),
+    title="What the end of a load, and the loss of a part of it, do to the slot of any token are transitions where "
+    "they can happen. What arrives counts in the block that the table names for it, and is there when it is "
+    "registered; the last token counts no longer if all have arrived. What was lost counts no longer, and the same is "
+    "computed there again.",
+    unknowns={
+        "blocks": Count(1),
+        **{name: AMap(arity) for name, arity in MAPS.items()},
+        **{name: Count(1) for name in ("at_block", "at_entry", "own", "tokens")},
+        **{name: Count(0) for name in ("computed", "at", "kept", "unsure")},
+        **{name: Count(0, 1) for name in ("ahead", "arrives", "out_of_turn")},
+        "status": Count(0, len(STATUSES) - 1),
+    },
+    assumes=_may_load,
+    claim=_loads_in_a_slot,
+    witnesses={
+        "it arrives": lambda u: (
+            (u.arrives == 1) & (u.status == 2) & (u.filled[u.at_block] == 1) & (u.at == 7) & (u.computed == 9)
+        ),
+        "all have arrived": lambda u: (
+            ((u.arrives == 1) & (u.status == 2) & (u.filled[u.at_block] == 1) & (u.at == 8) & (u.computed == 9))
+            & (u.tokens == 9)
+        ),
+        "it was lost": lambda u: (
+            (u.arrives == 0) & (u.status == 1) & (u.kept == 4) & (u.at == 7) & (u.computed == 9) & (u.tokens == 10)
+        ),
+    },
+    mutants=(
+        only(
+            "what-was-lost-counts",
+            "A token that was lost counts.",
+            f"{BOOKS}.settle",
+            _settles(Rewind, lambda its, request: setattr(request, "tokens_computed", request.tokens_computed + 1)),
+        ),
+        only(
+            "more-counts-than-was-loaded",
+            "A token more counts than another node has brought.",
+            f"{BOOKS}._transferred",
+            lambda self, request, succeeded: _counts_one_more(self, request, succeeded),
+        ),
+    ),
+)
+_TRANSFERRED = Population._transferred
+"""What it does, where nothing is broken."""
+
+
+def _counts_one_more(self: Population, request: Any, succeeded: bool) -> None:
+    before_ = request.tokens_computed
+    _TRANSFERRED(self, request, succeeded)
+    request.tokens_computed = before_ + 1
+
+
+OBLIGATIONS = (RELEASES, LEAVES_ALONE, ANSWERED, IN_ITS_SLOT, IN_A_LOAD)

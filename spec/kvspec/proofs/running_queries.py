@@ -308,7 +308,7 @@ def _caches(u: Any) -> Any:
 
 CACHES = Obligation(
     id="content-and-cached-map.running-caches-what-is-verified",
-    statements=("KV-OP-08", "KV-OP-20"),
+    statements=("KV-OP-08", "KV-OP-20", "KV-MEM-01"),
     title="Of what a step computes only the request's own tokens are cached, and no draft; what it has yet to compute "
     "serves no hit before it is dispatched, and what was loaded does.",
     unknowns={"tokens": Count(1), "till": Count(0), "steps": Count(0, 1), "loads": Count(0, 1)},
@@ -372,7 +372,7 @@ def _is_ready(u: Any) -> Any:
 
 READY = Obligation(
     id="hit-lookup.running-hit-is-ready",
-    statements=("KV-OP-20",),
+    statements=("KV-OP-20", "KV-MEM-01"),
     title="A hit may serve unless it reads a state, or copies a beginning of a block, that the step which is scheduled "
     "has yet to compute: of each group that is asked for by the content that the hit, with its look-ahead, ends with "
     "there. Once the step is dispatched, it may.",
@@ -434,7 +434,7 @@ def _is_refused(u: Any) -> Any:
 
 REFUSED = Obligation(
     id="partial-hits.running-admission-waits-for-its-step",
-    statements=("KV-OP-20",),
+    statements=("KV-OP-20", "KV-MEM-01"),
     title="A request whose hit is not ready is rejected, by the gate where there is one: it gets no block, and "
     "computes nothing.",
     unknowns={**CHUNK, "drafts": Count(0, 0), "hit": Count(0), "gate": Count(0, 1)},

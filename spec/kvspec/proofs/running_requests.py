@@ -787,6 +787,9 @@ def _counts_alike(u: Any) -> Any:
         made.append((asked, request))
     (one, other), (asked, asked_ahead) = [each for _, each in made], [each for each, _ in made]
     fine = (asked == asked_ahead) & (one.tokens_computed == other.tokens_computed)
+    # Without steps ahead, all that counts and is not known is of drafts.
+    if one.status is Status.RUNNING:
+        fine = fine & (one.drafts_in_flight == most(one.tokens_computed - one.tokens.length, 0))
     return fine & (one.status is other.status) & (one.tokens.length == other.tokens.length)
 
 
@@ -802,7 +805,7 @@ COUNTS_ALIKE = Obligation(
     statements=("KV-MEM-01",),
     title="A step or an admission of a request computes, and makes count as computed, the same tokens where steps are "
     "ahead of answers, however many are awaited, as where each is answered first; a request that waits computes none "
-    "that is awaited.",
+    "that is awaited. Where each is answered first, those that are not known are in flight as drafts.",
     unknowns={
         **CHUNK,
         **STEPS,
@@ -828,6 +831,12 @@ COUNTS_ALIKE = Obligation(
             lambda self, request, computed, budget: Population.tokens_from(self, request, computed, budget),
         ),
         only(
+            "drafts-are-sure",
+            "Of the drafts that a step computes, none may be taken back.",
+            f"{BOOKS}._compute",
+            lambda self, request, budget, granted: _takes_none_back(self, request, budget, granted),
+        ),
+        only(
             "the-answer-counts",
             "The token that a step answers counts as computed with it.",
             f"{AHEAD}:PopulationAhead._compute",
@@ -835,6 +844,14 @@ COUNTS_ALIKE = Obligation(
         ),
     ),
 )
+
+
+def _takes_none_back(self: Population, request: Any, budget: int, granted: Granted) -> None:
+    _COMPUTE(self, request, budget, granted)
+    request.drafts_in_flight = 0
+
+
+_COMPUTE = Population._compute
 
 
 def _counts_the_answer(self: PopulationAhead, request: Any, budget: int, granted: Granted) -> None:

@@ -229,6 +229,16 @@ def _moves_more(self: AlignedMamba, blocks: Any, entries: Any, fresh: bool) -> A
     return LAYOUT(evolve(self, draft_states=self.draft_states + 1), blocks, entries, fresh)
 
 
+_SKIPS_ONE_MORE = only(
+    "skips-one-more",
+    "The place of the running state gets no block.",
+    "kvreference.mamba:AlignedMamba.layout",
+    lambda self, blocks, entries, fresh: [
+        *LAYOUT(evolve(self, draft_states=self.draft_states - 1), blocks, entries, fresh)
+    ],
+)
+
+
 OF_STATES: Mapping[str, Unknown] = {
     "size": Count(1),
     **{name: Count(0) for name in ("draft_states", "computed", "tokens", "lookahead", "place")},
@@ -348,4 +358,100 @@ FIRST_AT_BLOCK_ENDS = _first(
     ),
 )
 
-OBLIGATIONS = (HAS_STATES, FIRST, FIRST_AT_BLOCK_ENDS)
+# Where states stand
+
+
+def _moves_nothing_that_counts(u: Any) -> Any:
+    """What a table of states has at a place after it grew for a step: the place and an earlier one are looked at."""
+    fresh, mode = bool(u.fresh == 1), MODES[u.mode.__index__()]
+    its = group(Kind.MAMBA, u.size, states=mode, draft_states=u.draft_states)
+    entries = _number(its.entries(u.tokens, u.tokens + u.lookahead))
+    if entries <= u.length:
+        return True
+    with on_pieces():
+        pieces = _in_pieces(its).layout(Pieces([Piece(u.length, "there", 0)]), entries, fresh)
+    length: Any = 0
+    fine: Any = True
+    for part in pieces.stretches:
+        is_here = (u.place >= length) & (u.place < length + part.count)
+        if isinstance(part, Piece):
+            stood = part.first + u.place - length
+            # A block that moves goes to a place that is new, and stood where nothing is computed.
+            moves = (u.place >= u.length) & (stood * u.size >= u.computed) & (not fresh) & (mode is StateMode.ALIGN)
+            right: Any = (stood < u.length) & ((stood == u.place) | moves)
+        elif part.what == "new":
+            right = u.place >= u.length
+        else:
+            # The state at its end is passed, and no draft is computed.
+            passed = ((u.place + 1) * u.size < u.tokens) & (u.tokens <= u.known)
+            right = passed & (mode is StateMode.ALIGN)
+        fine = fine & implies(is_here, right)
+        length = length + part.count
+    return fine & (length == entries)
+
+
+STAND = Obligation(
+    id="attention-kinds.running-states-that-move",
+    statements=("KV-MEM-01", "KV-OP-26"),
+    title="When a table of states grows, however long it is, what it had at a place stays there, or moves to a new "
+    "place; what moves stood where nothing was computed. A new place gets a new block, or one that moves. Where states "
+    "are kept at block ends only, a place may get none, if the step ends after it and computes no draft.",
+    unknowns={
+        **{name: Count(0) for name in ("draft_states", "computed", "known", "drafts", "length", "place", "lookahead")},
+        **{name: Count(1) for name in ("size", "tokens")},
+        "mode": Count(0, len(MODES) - 1),
+        "fresh": Count(0, 1),
+    },
+    # A step with drafts computes one more token, and there is a state for each: ``running-steps-ahead-compute-their-
+    # drafts`` and ``eagle.running-drafts-have-slots``.
+    assumes=lambda u: (
+        (u.computed < u.tokens)
+        & (u.drafts <= u.draft_states)
+        & implies(u.fresh == 0, (u.length - u.draft_states) * u.size >= u.computed)
+        & implies(u.fresh == 1, u.tokens <= u.known)
+        & ((u.tokens <= u.known) | (u.tokens == u.computed + 1 + u.drafts))
+        & ((u.mode != MODES.index(StateMode.ALIGN)) | (u.size >= 2 * u.draft_states + 2))
+    ),
+    claim=_moves_nothing_that_counts,
+    witnesses={
+        "a draft's block moves": lambda u: (
+            (u.mode == 2)
+            & (u.draft_states == 2)
+            & (u.size == 8)
+            & (u.computed == 16)
+            & (u.length == 4)
+            & (u.tokens == 48)
+            & (u.known == 50)
+            & (u.place == 6)
+            & (u.fresh == 0)
+        ),
+        "a place is passed": lambda u: (
+            (u.mode == 2)
+            & (u.draft_states == 2)
+            & (u.size == 8)
+            & (u.computed == 16)
+            & (u.length == 4)
+            & (u.tokens == 48)
+            & (u.known == 50)
+            & (u.place == 4)
+            & (u.fresh == 0)
+        ),
+    },
+    mutants=(
+        only(
+            "the-running-state-moves",
+            "With the states of drafts, the one before them moves, which the step reads.",
+            "kvreference.mamba:AlignedMamba.layout",
+            _moves_more,
+        ),
+        only(
+            "moves-a-hit",
+            "What was hit is moved like the states of drafts.",
+            "kvreference.mamba:AlignedMamba.layout",
+            lambda self, blocks, entries, fresh: LAYOUT(self, blocks, entries, False),
+        ),
+        _SKIPS_ONE_MORE,
+    ),
+)
+
+OBLIGATIONS = (HAS_STATES, FIRST, FIRST_AT_BLOCK_ENDS, STAND)

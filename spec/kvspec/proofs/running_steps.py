@@ -1,9 +1,13 @@
-"""Chapters 01, 03 and 05: an admission and a running step as a whole, made of the transitions that are proved.
+"""Chapters 01, 03, 04 and 05: an admission and a running step as a whole, made of the transitions that are proved.
 
 The manager performs the operation with its own books, holdings and prefix cache. What it does to one entry of one
 table, and to one slot of the block there, is run again as transitions on a state of any size (``kvspec.pool``): each of
 them must be able to happen where it happens, in the slots too. How the request stands in the state is a predicate
 (``_stands``): it is assumed before the operation, and shown after it.
+
+A slot is that of a token; where several tokens share one, that of the last of them; or it stands for the state after a
+block's last token. A state that comes before the end of its block counts as nothing here: it is in a block of which
+nothing is known and that has no other holder, and so nothing but its own request's steps writes there.
 
 What stands for the pool does what ``running_kernel`` and ``running_pool`` show of it: a block that is taken was free,
 one that is held gets a holder. What a look-up finds is listed for the content that its request asks for: this is shown
@@ -32,35 +36,57 @@ from kvreference.caching import register
 from kvreference.choices import Choices
 from kvreference.geometry import Group
 from kvreference.holdings import Holdings
+from kvreference.mamba import StateMode
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Schedule
 from kvreference.population import Population, Status
 from kvreference.prefix_cache import no_junction
 from kvreference.rules import Delta, Rules
 from kvreference.tables import Table
-from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
+from kvspec import sequences
+from kvspec.obligation import AMap, Count, Mutant, Obligation, Property, Unknown, only
 from kvspec.pool.induction import before, broken, is_sound_at
 from kvspec.pool.invariants import STRUCTURAL, Invariant, Point, filled_is_held, filled_is_unknown
 from kvspec.pool.state import FREE, MAPS, WAITING, Operands, State, Transition, is_found
-from kvspec.pool.transitions import DRAFT, Aim, Begin, Compute, Demote, Drop, Fill, Hold, Pin, Read, Register, Take
+from kvspec.pool.transitions import (
+    DRAFT,
+    Aim,
+    Begin,
+    Compute,
+    Demote,
+    Drop,
+    Fill,
+    Hold,
+    Move,
+    Pin,
+    Read,
+    Register,
+    Take,
+)
 from kvspec.progress.counted import least, most
 from kvspec.proofs.longest_hit import Blocks as FoundBlocks
-from kvspec.proofs.longest_hit import Stretch as FoundStretch
-from kvspec.proofs.longest_hit import Times as NullBlocks
-from kvspec.proofs.running_allocation import HitBlocks, Stretch, Times, on_stretches
+from kvspec.proofs.running_allocation import HitBlocks, Layout, Stretch, Times, grown, on_stretches
 from kvspec.proofs.running_pool import books, holdings_over, manager_over
 from kvspec.proofs.running_queries import cache_over
 from kvspec.proofs.running_requests import Tokens, request_of
 from kvspec.proofs.running_tables import OWNER, on_lengths
 from kvspec.running import fresh, key
+from kvspec.sequences import times
 from kvspec.stand_in import group
 from kvspec.symbolic import current_path, either, expression_of, formula_of, implies, negated
 from kvspec.turns import turns_at
 
 RUNS, RESUMES = range(2)
 """A request runs, or it is admitted with tokens that were computed before: it has its tables."""
+GETS = ("new", "null", "moved")
+"""What a place gets that a table of states gains: a new block, none, or one that stood at an earlier place."""
 KEPT: tuple[Invariant, ...] = (*STRUCTURAL, filled_is_held, filled_is_unknown)
 """The invariants that these proofs use."""
+
+
+def keeps_states(u: Any) -> bool:
+    """Whether a group that keeps states is looked at."""
+    return hasattr(u, "stops")
 
 
 class Row:
@@ -83,7 +109,7 @@ class Row:
     @property
     def length(self) -> Any:
         """How many entries there are."""
-        return sum(part.count for part in self.parts)
+        return _entries(self.parts)
 
     def at(self, place: Any) -> Stretch | None:
         """The stretch in which a place is."""
@@ -111,6 +137,10 @@ class Row:
         self.its.left = True
 
 
+def _entries(parts: Iterable[Stretch]) -> Any:
+    return sum(part.count for part in parts)
+
+
 def _row(parts: Any, table: Any) -> Any:
     return Row(table.its, parts)
 
@@ -132,7 +162,7 @@ class Whole:
         self.left = False
         """Whether the place is a null block by now."""
         self.did: list[tuple[str, Any]] = []
-        self.looked_up = False
+        self.looked_up = self.named = False
         self.matched: Any = 0
         """Whether something is copied after a hit, and how many tokens its source is asked for."""
         self.partial, self.cached = SimpleNamespace(contents_of=lambda _block: ()), self
@@ -165,7 +195,7 @@ class Whole:
 
     def slide(self, blocks: Any, _anchor: Any) -> None:
         """One holder fewer for each."""
-        self.did += [("leave", each) for each in blocks]
+        self.did += [("leave", each) for each in blocks if each is self.block]
 
     def release_last(self, blocks: Any) -> None:
         """The same."""
@@ -198,7 +228,8 @@ def _comes_to(manager: Manager, place: Any) -> None:
 
 
 class _AGroup:
-    """A group of any kind that keeps a slot for each token, which says in stretches how many entries there are.
+    """A group of any kind. What its tables are like is what ``attention-kinds.running-tables-of-slots`` and
+    ``attention-kinds.running-tables-of-states`` show of each kind.
 
     How many blocks no later token reads is any number.
     """
@@ -208,9 +239,10 @@ class _AGroup:
         # Whether hits end inside blocks matters only to boundaries and copies.
         self.its = group(Kind.FULL, u.size, unit_tokens=u.unit if u.inside == 1 else None)
         self.lookahead_tokens = _lookahead(u)
-        self.layout = self.its.layout
+        self.attention = SimpleNamespace(stops_at_block_ends=keeps_states(u) and bool(u.stops == 1))
         self.asked: list[Any] = []
         """After how many tokens it was asked what is read."""
+        self._known: list[tuple[str, Any, Times]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.its, name)
@@ -228,10 +260,55 @@ class _AGroup:
         return Times(expression_of(self.u.passed))
 
     def blocks_occupied(self, tokens: Any) -> Times:
-        return Times(expression_of(self.its.blocks_occupied(tokens)))
+        """Enough; no tokens need none."""
+        occupied = self._enough("occupied", tokens)
+        current_path().fact(formula_of(implies(tokens == 0, occupied == 0)))
+        return occupied
 
     def entries(self, tokens: Any, slots: Any) -> Times:
-        return Times(expression_of(self.its.entries(tokens, slots)))
+        self.tokens = tokens
+        return self._enough("entries", least(tokens, slots))
+
+    def _enough(self, what: str, tokens: Any) -> Times:
+        """Any number, but that each slot which these tokens fill has an entry."""
+        asked = expression_of(tokens)
+        for name, other, entries in self._known:
+            if name == what and asked.eq(other):
+                return entries
+        entries = Times(fresh(what).z3)
+        current_path().fact(formula_of((entries >= 0) & _has_entries(self.u, tokens, entries)))
+        self._known.append((what, asked, entries))
+        return entries
+
+    def layout(self, blocks: Any, entries: Any, fresh: bool) -> Any:
+        """New entries at the end; where states are kept, the one at the place that is looked at gets anything."""
+        u, parts = self.u, blocks.stretches if isinstance(blocks, Layout) else list(blocks)
+        length = _entries(parts)
+        if not keeps_states(u) or (u.place < length) | (u.place >= entries):
+            return grown(blocks, entries)
+        what = GETS[u.gets.__index__()]
+        if what == "null":
+            current_path().fact(formula_of(_may_be_skipped(u, self.tokens)))
+        elif what == "moved":
+            current_path().fact(formula_of((u.stops == 1) & (not fresh)))
+        others = Stretch(u.place - length, "others"), Stretch(entries - u.place - 1, "others")
+        return Layout([*parts, others[0], Stretch(1, what), others[1]])
+
+
+def _may_be_skipped(u: Any, tokens: Any) -> Any:
+    """A place has no block after a step up to so many tokens, of which none is a draft: its state is passed."""
+    return (u.stops == 1) & (u.whole < tokens) & (tokens <= u.tokens)
+
+
+def _has_entries(u: Any, tokens: Any, entries: Any) -> Any:
+    """So many entries are enough for what is looked at, where these tokens fill it: the slot, its block, what is
+    offered inside it, and what is copied there."""
+    ends = [_token(u) + 1, u.whole, either(u.offers == 1, u.boundary + _lookahead(u), 0)]
+    ends += [_hit(u)] if hasattr(u, "copied") else []
+    fine: Any = True
+    for end in ends:
+        fine = fine & implies((end > u.whole - u.size) & (end <= tokens), u.place < entries)
+    return fine
 
 
 class _Prefixes:
@@ -274,15 +351,19 @@ def _as_it_is(its: Whole, manager: Manager) -> Iterator[None]:
             for name, by in {"min": least, "max": most}.items():
                 stack.enter_context(patch.object(module, name, by, create=True))
         stack.enter_context(patch.object(holdings, "range", ranged, create=True))
+        if keeps_states(its.u):
+            # ``attention-kinds.running-layout-of-states``
+            stack.enter_context(patch.object(holdings, "keeps_all", lambda _layout, _blocks: True))
         stack.enter_context(patch.object(block_tables, "Table", its.table))
         stack.enter_context(turns_at(caching, [its.place], lambda place: _comes_to(manager, place)))
         yield
 
 
 def _manager(u: Any, its: Whole, of: _AGroup, request: Any) -> Any:
-    geometry: Any = SimpleNamespace(groups=(of,), grain_tokens=1, hashed_ahead_tokens=0, keeps_states=False)
+    geometry: Any = SimpleNamespace(groups=(of,), grain_tokens=1, hashed_ahead_tokens=0)
     geometry.anchor = lambda _group, _end: (u.dead, u.dead)
-    geometry.state_block_tokens, geometry.fences = None, False
+    # A chunk that ends where a state is kept is that of a smaller budget.
+    geometry.state_block_tokens, geometry.fences, geometry.keeps_states = None, keeps_states(u), keeps_states(u)
     held = holdings_over(SimpleNamespace(pool=its), geometry)
     held.settings.tokens_max = u.longest
     held.passes_gate = lambda *_: bool(u.gate == 1) if its.looked_up else True
@@ -294,7 +375,7 @@ def _manager(u: Any, its: Whole, of: _AGroup, request: Any) -> Any:
         no_junction,
     )
     # A block becomes known, or a boundary inside one: what is done to one depends on no other.
-    kept = SimpleNamespace(due_tokens=lambda *_: u.due, boundaries=lambda *_: ())
+    kept = SimpleNamespace(due_tokens=lambda *_: _due(u), boundaries=lambda *_: ())
     if u.offers == 1:
         kept.due_tokens = lambda *_: None
         kept.boundaries = lambda start, end, _prompt: [u.boundary] if (u.boundary > start) & (u.boundary <= end) else ()
@@ -310,6 +391,13 @@ def _manager(u: Any, its: Whole, of: _AGroup, request: Any) -> Any:
     return manager
 
 
+def _due(u: Any) -> Any:
+    """When a block is due; a state at its end, or never: ``retention.state-is-due-at-its-end``."""
+    if not keeps_states(u):
+        return u.due
+    return u.whole if u.due == 1 else None
+
+
 # What happened, as transitions
 
 
@@ -319,6 +407,8 @@ class Replayed:
     def __init__(self, u: Any) -> None:
         self.state: State = before(u)
         self.could: Any = True
+        self.part: Stretch | None = None
+        """In which stretch of the table the place is afterwards."""
 
     def happens(self, transition: type[Transition], at: Operands) -> None:
         """It must be possible here."""
@@ -334,15 +424,32 @@ def _stands(u: Any, state: State, named: Any, counted: Any, filled: Any = False)
     has, rest = state.has[u.at_entry], named & negated(counted)
     fine = (state.named[u.at_entry] == block) & (state.counts[u.at_entry] == either(counts, u.at_block, NULL))
     fine = fine & implies(counts, has == u.own) & implies(rest, (has == 0) | ((has == u.own) & (_token(u) < u.tokens)))
-    fine = fine & (state.tentative[u.at_entry] == either(counts & (_token(u) >= u.tokens), 1, 0))
+    unsure = counts & (_token(u) >= u.tokens)
+    fine = fine & (state.tentative[u.at_entry] == either(unsure, 1, 0))
+    if keeps_states(u):
+        fine = fine & implies(rest, has == 0) & implies(rest | unsure, _is_its_own(u, state))
     return fine & implies(named, (state.filled[u.at_block] != 0) == filled)
 
 
-def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple[Any, Any]) -> Replayed:
-    """What was done to the entry, in order; the tokens from one to the other count as computed then."""
+def _is_its_own(u: Any, state: State) -> Any:
+    """What is in the block concerns its only holder: nothing is known of it. So the running state may be there."""
+    return (state.refs[u.at_block] == 1) & (state.content[u.at_block] == 0) & (state.begun[u.at_block] == 0)
+
+
+def _is_passed(u: Any, begun: Any, end: Any) -> Any:
+    """Whether a step passes the end of the place, and writes no state there: it has no drafts."""
+    return keeps_states(u) and (u.stops == 1) & (u.whole > begun) & (u.whole < end) & (end <= u.tokens)
+
+
+def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple[Any, Any], starts: Any) -> Replayed:
+    """What was done to the entry, in order; the tokens from one to the other count as computed then.
+
+    The step itself ``starts`` after so many.
+    """
     replayed = Replayed(u)
     tables: Any = manager.holdings.tables.get(OWNER)
-    part = None if tables is None else tables[0].blocks.at(its.place)
+    replayed.part = part = None if tables is None else tables[0].blocks.at(its.place)
+    gains = any(which is part for what, which in its.did if what in ("hold", "take"))
     own = Operands(u.at_block, u.at_entry, content=u.own)
     for what, which in its.did:
         if what == "source":
@@ -351,8 +458,8 @@ def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple
             if u.pins == 1:
                 replayed.happens(Pin, own)
             replayed.happens(Drop, own)
-        elif what == "demote" and (u.pins == 1) & (replayed.state.where[u.at_block] == WAITING):
-            # This one or another: even if it is one that is held then, nothing becomes impossible.
+        elif what == "demote" and gains and (u.pins == 1) & (replayed.state.where[u.at_block] == WAITING):
+            # The block that the place gets, or another one: even if it is held then, nothing becomes impossible.
             replayed.happens(Demote, own)
         elif which is part and what == "hold":
             replayed.happens(Hold, evolve(own, content=u.whole))
@@ -364,9 +471,11 @@ def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple
     if any(copy.destination is its.block for copy in copies):
         brings = _token(u) < _hit(u)
         replayed.happens(Aim, evolve(own, copy=u.at_copy, content=either(brings, u.own, 0)))
+    if part is not None and part.what == "moved":
+        replayed.happens(Move, Operands(u.at_block, u.at_other, u.at_entry))
     begun, end = computed
     # What another node provides at once, and no later token reads, is not written.
-    if (_token(u) >= begun) & (_token(u) < end) & (u.place >= u.passed):
+    if (_token(u) >= begun) & (_token(u) < end) & (u.place >= u.passed) & negated(_is_passed(u, starts, end)):
         replayed.happens(Compute, evolve(own, other=either(_token(u) >= u.tokens, DRAFT, 0)))
     for what, which in its.did:
         if what == "register":
@@ -422,19 +531,43 @@ def _step(u: Any) -> Any:
     manager = _manager(u, its, of, request)
     parts = [Stretch(u.dead, "null"), Stretch(u.length - u.dead, "there")]
     table = its.table(parts, registered=u.registered, boundary_tokens=u.offered, dead=u.dead, fresh=False)
+    its.left = keeps_states(u) and bool(u.absent == 1)
     manager.holdings.tables = {OWNER: [table]}
     with validators.disabled():
         operation = Schedule(OWNER, u.budget) if runs else Admit(OWNER, u.budget)
     with _as_it_is(its, manager):
         answer = manager.perform(operation)
-    replayed = _replayed(u, its, manager, answer, (u.computed, request.tokens_computed))
+    end = request.tokens_computed
+    replayed = _replayed(u, its, manager, answer, (u.computed, end), u.computed)
+    was_lost = keeps_states(u) and u.lost == 1
+    lost = was_lost | _is_passed(u, u.computed, end) if isinstance(answer, Granted) else was_lost
+    stands = _stands_after(u, its, replayed, (_token(u) < end) & negated(lost))
+    return replayed.could & _is_asked(of, _sure(u)) & stands & _is_left_well(u, its, table, end, lost)
+
+
+def _is_asked(of: _AGroup, tokens: Any) -> Any:
+    """Whether it was asked once what is read, after so many tokens."""
     (asked,) = of.asked
-    named = (u.place >= u.dead) & (u.place < table.blocks.length) & (not its.left)
-    fine = replayed.could & _stands(u, replayed.state, named, _token(u) < request.tokens_computed)
-    # Nothing is left that a token from the sure ones on reads.
-    is_read = (u.place >= u.passed) & (_token(u) < request.tokens_computed)
-    fine = fine & implies(is_read, named) & (asked == _sure(u))
-    return fine & (table.registered * u.size <= request.tokens_computed)
+    return asked == tokens
+
+
+def _stands_after(u: Any, its: Whole, replayed: Replayed, counted: Any, filled: Any = False) -> Any:
+    """How the request stands in the state; whether the place names a block is noted."""
+    its.named = replayed.part is not None and replayed.part.what != "null" and not its.left
+    return _stands(u, replayed.state, its.named, counted, filled)
+
+
+def _is_left_well(u: Any, its: Whole, table: Any, end: Any, lost: Any) -> Any:
+    """What a table has after an operation that so many tokens count after, or are loaded; a state may be ``lost``."""
+    # What was looked at before stays so, also if an answer has taken drafts back since.
+    before_ = u.registered if hasattr(u, "registered") else 0
+    fine: Any = (table.registered * u.size <= least(end, u.tokens)) | (table.registered == before_)
+    if not keeps_states(u):
+        # Nothing is left that a token from the sure ones on reads. Of states: ``running-states-of-a-step``.
+        is_read = (u.place >= u.passed) & (u.place >= table.dead) if hasattr(u, "dead") else u.place >= u.passed
+        return fine & implies(is_read & (_token(u) < end), its.named)
+    # A state that is lost is never offered, and is not the one that comes next.
+    return fine & implies(lost, (u.place < table.registered) & (u.whole < end))
 
 
 OF_STEP: Mapping[str, Unknown] = {
@@ -458,11 +591,19 @@ OF_STEP: Mapping[str, Unknown] = {
 """Any state, a block of an entry of a table, one slot of it, and how far the request of the entry is."""
 
 
+WITH_TABLES: Mapping[str, Unknown] = {
+    **OF_STEP,
+    **{name: Count(0) for name in ("unsure", "length", "dead", "registered", "offered", "flying", "passed_then")},
+}
+"""That, where the request has its tables."""
+
+
 def _is_sound(u: Any) -> Any:
     own = Operands(u.at_block, u.at_entry, copy=u.at_copy)
 
     def points(state: State) -> list[Point]:
         points = [evolve(own, content=content) for content in (state.content[u.at_block], u.whole)]
+        points += [evolve(own, entry=u.at_other)] if hasattr(u, "at_other") else []
         copied = (state.content[u.source], u.matched) if hasattr(u, "matched") else (0,)
         return points + [Operands(u.source, content=content) for content in copied]
 
@@ -480,17 +621,23 @@ def _sure(u: Any) -> Any:
 def _may_step(u: Any) -> Any:
     """The request stands in the state as it must, and has a token to compute."""
     state = before(u)
-    named = (u.place >= u.dead) & (u.place < u.length)
-    fine = _is_sound(u) & _stands(u, state, named, _token(u) < u.computed)
-    fine = fine & (u.registered * u.size <= u.computed) & (u.computed <= u.length * u.size)
+    named, counted = (u.place >= u.dead) & (u.place < u.length), _token(u) < u.computed
+    if keeps_states(u):
+        named, counted = named & (u.absent == 0), counted & (u.lost == 0)
+    fine = _is_sound(u) & _stands(u, state, named, counted)
     sure = _sure(u)
-    fine = fine & (u.unsure <= u.computed) & (u.dead <= u.passed) & (u.dead <= u.length)
+    # What was looked at is known; of a request that has loaded all its tokens, the last one is computed again.
+    again = 0 if keeps_states(u) else either(u.way == RUNS, 0, 1)
+    fine = fine & (u.registered * u.size <= least(u.computed + again, u.tokens)) & _has_entries(u, u.computed, u.length)
+    fine = fine & (u.unsure <= u.computed) & (u.dead <= u.length)
+    # What was left: before a hit more of it than a step would leave; or with a step of before a preemption.
+    fine = fine & (u.dead * u.size <= (sure if keeps_states(u) else u.computed))
     # ``attention-kinds.running-left-was-computed``; hits end inside blocks of full attention only.
-    fine = fine & (u.passed * u.size <= sure) & implies(u.inside == 1, u.passed == 0)
+    fine = fine & (u.passed * u.size <= sure) & implies(u.inside == 1, (u.passed == 0) & (u.dead == 0))
     # Something is copied only in groups of full attention, of which nothing is left.
     fine = fine & implies(state.writes.count(u.at_block) != 0, u.passed == 0)
-    # A step in flight uses a block of which its request is the only holder, if its first token reads it. A request that
-    # waits has none in flight.
+    # A step in flight uses a block of which its request is the only holder, if its first token reads it. Of a
+    # request that waits, steps of before its preemption only are in flight, which use no block of its table.
     begins = either(u.way == RUNS, most(u.computed - u.flying, 0), u.computed)
     used = ((state.uses.count(u.at_block) != 0) | (state.owed[u.at_block] != 0)) & (state.refs[u.at_block] == 1)
     fine = fine & implies(named & used & (u.out_of_turn == 1), u.place >= u.passed_then)
@@ -499,8 +646,25 @@ def _may_step(u: Any) -> Any:
     resumes = (u.computed >= 1) & (u.computed < u.tokens) & (u.drafts == 0)
     fine = fine & _offers(u)
     # Hits that end inside blocks matter to boundaries only.
-    fine = fine & (u.inside == u.offers) & ((u.inside == 1) | (u.matches == 0))
+    fine = fine & (u.inside == u.offers) & ((u.inside == 1) | (u.matches == 0)) & _may_keep_states(u)
     return fine & ((u.way != RUNS) | runs) & ((u.way == RUNS) | resumes)
+
+
+def _may_keep_states(u: Any) -> Any:
+    """Of a state, its place in the slots is that of the last token in its block."""
+    if not keeps_states(u):
+        return True
+    state = before(u)
+    fine = (u.slot == u.size - 1) & implies(u.absent == 1, (u.place < u.length) & (u.whole <= u.computed - u.unsure))
+    fine = fine & implies(u.lost == 1, (u.stops == 1) & (u.whole < u.computed) & (u.place < u.registered))
+    # ``running-steps-ahead-compute-their-drafts``; prefixes end with every grain of tokens that are known.
+    fine = fine & implies(u.computed < u.tokens - 1, (u.drafts == 0) & (u.unsure == 0))
+    fine = fine & implies(u.whole <= u.tokens - 1, u.whole <= u.known)
+    # ``running-states-that-move``
+    moves = (u.gets == GETS.index("moved")) & (u.place >= u.length)
+    nothing = (state.has[u.at_other] == 0) & (state.counts[u.at_other] == 0) & (state.tentative[u.at_other] == 0)
+    stood = (state.named[u.at_other] == u.at_block) & (state.filled[u.at_block] == 0)
+    return fine & implies(moves, stood & nothing & _is_its_own(u, state))
 
 
 # A request without tables
@@ -530,21 +694,14 @@ def _admits(u: Any) -> Any:
         answer = manager.perform(operation)
     if isinstance(answer, Refused):
         return its.did == [] and manager.holdings.tables == {} and bool(request.tokens_computed == 0)
-    computed = (0, 0) if answer.loads else (hit, request.tokens_computed)
-    replayed = _replayed(u, its, manager, answer, computed)
+    end, begun = request.tokens_computed, _begins_with(u)
+    replayed = _replayed(u, its, manager, answer, (0, 0) if answer.loads else (hit, end), begun)
     ((table,),) = manager.holdings.tables.values()
-    named = (u.place >= u.passed) & (u.place < table.blocks.length)
-    counted = _token(u) < (hit if answer.loads else request.tokens_computed)
-    fine = replayed.could & _stands(u, replayed.state, named, counted, answer.loads & (_token(u) >= _hit(u)))
-    (asked,) = of.asked
-    is_read = (u.place >= u.passed) & (_token(u) < request.tokens_computed)
-    fine = (
-        fine
-        & implies(is_read, named)
-        & (asked == _begins_with(u))
-        & ((request.status is Status.LOADING) == answer.loads)
-    )
-    return fine & (table.registered * u.size <= request.tokens_computed)
+    lost = False if answer.loads else _is_passed(u, begun, end)
+    counted = (_token(u) < (hit if answer.loads else end)) & negated(lost)
+    fine = _is_asked(of, begun) & ((request.status is Status.LOADING) == answer.loads)
+    stands = _stands_after(u, its, replayed, counted, answer.loads & (_token(u) >= hit))
+    return fine & replayed.could & stands & _is_left_well(u, its, table, end, lost)
 
 
 def _matched(u: Any) -> Any:
@@ -580,7 +737,7 @@ def _may_be_admitted(u: Any) -> Any:
 
 _REGISTER, _COMPUTE, _ADMIT = Manager._register, Population._compute, Manager._admit_with_hit
 _TAKE_BOUNDARIES, _RELEASES, _TABLES = caching._take_boundaries, Holdings.release_passed, block_tables.tables_of_hit
-_AIM, _HOLD, _DEMOTE = Holdings._aim, Holdings._hold, Demote.effect
+_AIM, _HOLD, _PLAN, _DEMOTE = Holdings._aim, Holdings._hold, Holdings._plan, Demote.effect
 """What these do, where nothing is broken."""
 MANAGER, HOLDINGS = "kvreference.manager:Manager", "kvreference.holdings:Holdings"
 
@@ -598,10 +755,10 @@ OF_ALL = (
         _counts_one_more,
     ),
     only(
-        "a-block-too-few",
-        "A table gets a block fewer than its tokens occupy.",
-        "kvreference.attention:blocks_occupied",
-        lambda tokens, block_size_tokens: tokens // block_size_tokens,
+        "no-slots-for-the-step",
+        "A table gets slots for the tokens that are computed, and for none of the step.",
+        f"{HOLDINGS}._plan",
+        lambda self, tables, before, span: _PLAN(self, tables, before, evolve(span, tokens=0)),
     ),
 )
 REGISTERS = (
@@ -691,12 +848,7 @@ def _with_tables(name: str, title: str, way: int, mutants: tuple[Mutant, ...]) -
         id=f"content-and-cached-map.{name}",
         statements=("KV-MEM-01",),
         title=title,
-        unknowns={
-            **OF_STEP,
-            "way": Count(way, way),
-            **{name: Count(0) for name in ("unsure", "length", "dead", "registered", "offered")},
-            **{name: Count(0) for name in ("flying", "passed_then")},
-        },
+        unknowns={**WITH_TABLES, "way": Count(way, way)},
         assumes=_may_step,
         claim=_step,
         witnesses={
@@ -731,7 +883,8 @@ _AS_A_WHOLE = (
 STEPS = _with_tables(
     "running-step-as-a-whole",
     "What a whole step of a running request does to an entry of its table and to a slot of the block there, in a table "
-    f"of any length of any kind that keeps a slot for each token, are transitions where they can happen: {_AS_A_WHOLE}",
+    "of any length of any kind that keeps slots, of one token or of several, are transitions where they can happen: "
+    f"{_AS_A_WHOLE}",
     RUNS,
     LEAVES,
 )
@@ -740,6 +893,108 @@ RETURNS = _with_tables(
     "What an admission of a request with computed tokens, which has its tables, does to an entry and to a slot of the "
     f"block there, are transitions where they can happen: {_AS_A_WHOLE}",
     RESUMES,
+    LEAVES[2:],
+)
+
+
+# Tables of states
+
+
+def _keeps(u: Any) -> Any:
+    """A request of 20 tokens asks, with states at the ends of blocks of 8, and there is room."""
+    enough = (u.chunk == 20) & (u.room == 9) & (u.gate == 1) & (u.ready == 1) & (u.known == 20)
+    return enough & (u.tokens == 20) & (u.size == 8) & (u.longest == 40) & (u.due == 1) & (u.pins == 0)
+
+
+def _is_there(u: Any) -> Any:
+    """The second of two places is looked at, and was not yet."""
+    return (u.place == 1) & (u.lost == 0) & (u.absent == 0) & (u.dead == 0) & (u.registered == 1)
+
+
+OF_STATES: Mapping[str, Unknown] = {
+    **{name: Count(0, 1) for name in ("stops", "due")},
+    "gets": Count(0, len(GETS) - 1),
+    **{name: Count(0, 0) for name in ("matches", "inside", "offers")},
+}
+"""A group that keeps states, and may keep them at the ends of chunks only."""
+TABLE_OF_STATES: Mapping[str, Unknown] = {**OF_STATES, "absent": Count(0, 1), "lost": Count(0, 1), "at_other": Count(1)}
+"""That, where the request has a table: the place may have no block by now, or one that does not hold its state."""
+HOLDS_END = caching.holds_its_end
+"""What it does, where nothing is broken."""
+KNOWN_WHERE_PASSED = only(
+    "a-state-that-is-passed-becomes-known",
+    "A block becomes known to hold the state at its end, which the step has passed.",
+    "kvreference.caching:holds_its_end",
+    lambda group_, end, passed: True,
+)
+OF_STATES_OF_ALL = (
+    *REGISTERS,
+    only(
+        "counted-beyond-the-step",
+        "A token more counts as computed than the step computes.",
+        "kvreference.population:Population._compute",
+        _counts_one_more,
+    ),
+    KNOWN_WHERE_PASSED,
+)
+
+
+def _of_states(
+    name: str, title: str, way: int, witnesses: Mapping[str, Property], mutants: tuple[Mutant, ...]
+) -> Obligation:
+    """A step of a request that has its tables, in a group that keeps states."""
+    return Obligation(
+        id=f"attention-kinds.{name}",
+        statements=("KV-MEM-01",),
+        title=title,
+        unknowns={**WITH_TABLES, **TABLE_OF_STATES, "way": Count(way, way)},
+        assumes=_may_step,
+        claim=_step,
+        witnesses=witnesses,
+        mutants=(*OF_STATES_OF_ALL, *mutants),
+    )
+
+
+_KNOWN_AT_ITS_END = (
+    "The block may become known then, but only if that state is in it for sure. Any other one is in a block of which "
+    "nothing is known, and that has no other holder. A state that a step passed, and did not keep, is never offered."
+)
+_IN_STATES = (
+    "of any length, in each mode, are transitions where they can happen. The place may be left, get a free block or "
+    "one that stood at an earlier place, or be passed over. The step computes the state at its end if it ends there, "
+    f"passes it with drafts, or if there is one in every block. {_KNOWN_AT_ITS_END}"
+)
+STEPS_OF_STATES = _of_states(
+    "running-step-of-states-as-a-whole",
+    f"What a whole step of a running request does to a place of a table of states {_IN_STATES}",
+    RUNS,
+    {
+        "a draft's block moves to it": lambda u: (
+            _keeps(u) & (u.place == 3) & (u.length == 3) & (u.gets == 2) & (u.computed == 19) & (u.budget == 6)
+        ),
+        "its state becomes known": lambda u: (
+            _keeps(u) & _is_there(u) & (u.length == 2) & (u.computed == 11) & (u.budget == 5)
+        ),
+        "a chunk skips it": lambda u: (
+            _keeps(u) & (u.place == 1) & (u.length == 1) & (u.computed == 8) & (u.gets == 1) & (u.budget == 12)
+        ),
+        "a chunk passes its end": lambda u: (
+            _keeps(u) & _is_there(u) & (u.length == 2) & (u.computed == 9) & (u.stops == 1) & (u.budget == 9)
+        ),
+    },
+    LEAVES,
+)
+
+
+RETURNS_OF_STATES = _of_states(
+    "running-return-of-states-as-a-whole",
+    f"What an admission of a request with computed tokens does to a place of its table of states {_IN_STATES}",
+    RESUMES,
+    {
+        "a chunk skips it": lambda u: (
+            _keeps(u) & (u.place == 1) & (u.length == 1) & (u.computed == 8) & (u.gets == 1) & (u.budget == 12)
+        ),
+    },
     LEAVES[2:],
 )
 
@@ -764,6 +1019,12 @@ def _takes_first(self: Holdings, tables: Any, index: int, blocks: Any) -> None:
     _HOLD(self, tables, index, blocks)
 
 
+KNOWN_BEFORE = only(
+    "known-before-it-is-loaded",
+    "What is to be loaded is known at once.",
+    f"{MANAGER}._admit_with_hit",
+    _registers_what_loads,
+)
 OF_ADMISSIONS = (
     only(
         "load-forgets-its-last-token",
@@ -783,28 +1044,33 @@ OF_ADMISSIONS = (
 )
 
 
+OF_ADMISSION: Mapping[str, Unknown] = {
+    **OF_STEP,
+    "computed": Count(0, 0),
+    **{each: Count(0) for each in ("full", "rest", "external", "matched")},
+    **{each: Count(0, 1) for each in ("copied", "loads")},
+}
+"""That, where the request has nothing yet."""
+
+
 def _admission(
     name: str,
     title: str,
     only_if: Callable[[Any], Any],
     witnesses: Mapping[str, Callable[[Any], Any]],
     mutants: tuple[Mutant, ...],
+    unknowns: Mapping[str, Unknown] = OF_ADMISSION,
 ) -> Obligation:
     """An admission of a request that has nothing yet."""
     return Obligation(
         id=name,
         statements=("KV-MEM-01",),
         title=title,
-        unknowns={
-            **OF_STEP,
-            "computed": Count(0, 0),
-            **{each: Count(0) for each in ("full", "rest", "external", "matched")},
-            **{each: Count(0, 1) for each in ("copied", "loads")},
-        },
+        unknowns=unknowns,
         assumes=lambda u: only_if(u) & _may_be_admitted(u),
         claim=_admits,
         witnesses=witnesses,
-        mutants=(*OF_ALL, *mutants, *OF_ADMISSIONS),
+        mutants=(*mutants, *OF_ADMISSIONS),
     )
 
 
@@ -817,7 +1083,8 @@ ADMITS = _admission(
     "content-and-cached-map.running-admission-as-a-whole",
     "What a whole admission does to an entry of a table that its request then has, and to a slot of the block there, "
     "for any hit, with any number of tokens that another node provides, in a table of any length of any kind that "
-    "keeps a slot for each token, are transitions where they can happen: the source of a copy is held; the entry names "
+    "keeps slots, of one token or of several, are transitions where they can happen: the source of a copy is held; the "
+    "entry names "
     "the block of the hit, which is known to hold the request's own content, or gets a free block, which another node "
     "writes after the hit if it loads; the copy is made into a block of the request's own; the step computes what the "
     "hit, the copy and the load do not bring; then the block may become known for what counts as computed. What is "
@@ -867,13 +1134,9 @@ ADMITS = _admission(
         ),
     },
     (
+        *OF_ALL,
         *REGISTERS[:2],
-        only(
-            "known-before-it-is-loaded",
-            "What is to be loaded is known at once.",
-            f"{MANAGER}._admit_with_hit",
-            _registers_what_loads,
-        ),
+        KNOWN_BEFORE,
         only(
             "copied-into-the-block-before",
             "A copy goes into the last full block of the hit.",
@@ -900,7 +1163,44 @@ ADMITS_INSIDE = _admission(
         ),
         "in a new block": lambda u: _is_after_a_hit(u, 1, 2) & (u.boundary == 9) & (u.unit == 1),
     },
-    OFFERS,
+    (*OF_ALL, *OFFERS),
+)
+ADMITS_STATES = _admission(
+    "attention-kinds.running-admission-of-states-as-a-whole",
+    "What a whole admission does to a place of a table of states, in each mode, for any hit, and with any number of "
+    "tokens that another node provides, are transitions where they can happen: the place names the block of the hit, "
+    "gets a free block, which another node writes if it loads, or is passed over. The step computes, and another node "
+    f"provides, the state at its end. {_KNOWN_AT_ITS_END}",
+    lambda u: (u.slot == u.size - 1) & (u.gets <= 1) & implies(u.whole <= u.tokens - 1, u.whole <= u.known),
+    {
+        "the state of the hit": lambda u: (
+            _keeps(u) & (u.full == 2) & (u.place == 1) & (u.passed == 1) & (u.budget == 4)
+        ),
+        "another node writes it": lambda u: (
+            _keeps(u) & (u.full == 1) & (u.place == 1) & (u.passed == 0) & (u.loads == 1) & (u.external == 8)
+        ),
+        "a chunk skips it": lambda u: (
+            _keeps(u)
+            & (u.full == 0)
+            & (u.place == 1)
+            & (u.passed == 0)
+            & (u.gets == 1)
+            & (u.budget == 20)
+            & (u.loads == 0)
+            & (u.external == 0)
+        ),
+        "its state becomes known": lambda u: (
+            _keeps(u)
+            & (u.full == 1)
+            & (u.place == 1)
+            & (u.passed == 0)
+            & (u.budget == 8)
+            & (u.loads == 0)
+            & (u.external == 0)
+        ),
+    },
+    (*REGISTERS[:2], KNOWN_WHERE_PASSED, KNOWN_BEFORE),
+    {**OF_ADMISSION, **OF_STATES, "copied": Count(0, 0)},
 )
 
 
@@ -953,7 +1253,7 @@ def _is_listed(u: Any) -> Any:
 
     def needed(hit_tokens: Any) -> tuple[Any, Any]:
         # Of which kind it is matters only to how many blocks are not read.
-        return NullBlocks(expression_of(u.first)), its.blocks_needed(hit_tokens)[1]
+        return times(u.first), its.blocks_needed(hit_tokens)[1]
 
     names = ("tokens_matched", "ends_inside", "block_size_tokens")
     of: Any = SimpleNamespace(blocks_needed=needed, **{name: getattr(its, name) for name in names})
@@ -969,8 +1269,8 @@ def _is_listed(u: Any) -> Any:
     length: Any = 0
     block: Any = NULL
     for part in table:
-        if isinstance(part, FoundStretch):
-            length = length + part.places
+        if isinstance(part, sequences.Stretch):
+            length = length + part.count
         else:
             block = either(length == u.place, part, block)
             length = length + 1
@@ -1053,29 +1353,47 @@ _TABLE: Callable[..., tuple[Any, ...]] = hit_lookup._Found.table
 # What is left
 
 
+KINDS = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.CHUNKED_LOCAL, Kind.MAMBA)
+SLOTS = KINDS[:-1]
+"""The kinds that keep a slot for each token, or for several together."""
+
+
+def _group_of(u: Any, **others: Any) -> Group:
+    kind = KINDS[u.kind.__index__()]
+    if kind is Kind.MAMBA:
+        mode = tuple(StateMode)[u.mode.__index__()]
+        return group(kind, u.size, states=mode, draft_states=u.draft_states, **others)
+    return group(kind, u.size, None if kind is Kind.FULL else u.window, **others)
+
+
 def _was_computed(u: Any) -> Any:
-    kind = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.CHUNKED_LOCAL)[u.kind.__index__()]
-    its = group(kind, u.size, None if kind is Kind.FULL else u.window)
+    its = _group_of(u)
     fine: Any = True
     for blocks in (its.blocks_dead, its.blocks_unread):
         fine = fine & (blocks(u.computed) * u.size <= u.computed) & (blocks(u.computed) <= blocks(u.computed + u.more))
     return fine & ((u.kind != 0) | (its.blocks_dead(u.computed) == 0))
 
 
+OF_KIND: Mapping[str, Unknown] = {
+    "kind": Count(0, len(KINDS) - 1),
+    "mode": Count(0, len(StateMode) - 1),
+    "size": Count(1),
+    "window": Count(1),
+    "draft_states": Count(0),
+}
+"""A group of any kind."""
+
 WAS_COMPUTED = Obligation(
     id="attention-kinds.running-left-was-computed",
     statements=("KV-MEM-01",),
-    title="With full attention, a window or chunks, the blocks that no later token reads are full of tokens that were "
-    "computed, and never fewer once more are; with full attention there are none.",
-    unknowns={
-        "kind": Count(0, 2),
-        "size": Count(1),
-        "window": Count(1),
-        "computed": Count(0),
-        "more": Count(0),
-    },
+    title="In a group of any kind, the blocks that no later token reads are full of tokens that were computed, and "
+    "never fewer once more are; with full attention there are none.",
+    unknowns={**OF_KIND, "computed": Count(0), "more": Count(0)},
     claim=_was_computed,
-    witnesses={"a window": lambda u: (u.kind == 1) & (u.size == 4) & (u.window == 5) & (u.computed == 21)},
+    witnesses={
+        "a window": lambda u: (u.kind == 1) & (u.size == 4) & (u.window == 5) & (u.computed == 21),
+        "states": lambda u: (u.kind == 3) & (u.size == 4) & (u.draft_states == 2) & (u.computed == 21),
+    },
     mutants=(
         only(
             "rounded-up",
@@ -1086,4 +1404,90 @@ WAS_COMPUTED = Obligation(
     ),
 )
 
-OBLIGATIONS = (STEPS, RETURNS, ADMITS, ADMITS_INSIDE, LISTED, WAS_COMPUTED)
+
+def _has_an_entry(u: Any) -> Any:
+    """Where a slot ends with these tokens, or before, its place has an entry; a table grows at its end."""
+    slots = bool(u.kind < len(SLOTS))
+    shares: dict[str, Any] = {"compress_ratio": u.ratio, "whole_slots": bool(u.whole_slots == 1)} if slots else {}
+    its = _group_of(u, **shares)
+    fills = (u.end > u.place * u.size) & (u.end <= u.tokens)
+    fine = implies(fills, (u.place < its.entries(u.tokens, u.slots)) & (u.place < its.blocks_occupied(u.tokens)))
+    fine = fine & (its.blocks_occupied(0) == 0)
+    if not slots:
+        return fine
+    known: Any = Stretch(u.place, "there")
+    entries: Any = Times(expression_of(u.slots))
+    with on_stretches():
+        stretches = list(its.layout([known], entries, fresh=False))
+    first, *new = stretches
+    return fine & (first is known and new == [None])
+
+
+HAS_AN_ENTRY = Obligation(
+    id="compressed-groups.running-tables-of-slots",
+    statements=("KV-MEM-01", "KV-MEM-02"),
+    title="In a group of any kind, with a slot for each token, for several together, or states: a table has an entry "
+    "for the block of each token that is computed; if memory is taken for complete slots only, where the last token of "
+    "a slot is. A table with slots grows at its end, and keeps what it had.",
+    unknowns={
+        **OF_KIND,
+        **{name: Count(1) for name in ("ratio", "slots_of_block", "slots_before")},
+        **{name: Count(0) for name in ("place", "tokens", "slots")},
+        "end": Count(1),
+        "whole_slots": Count(0, 1),
+    },
+    assumes=lambda u: (
+        (u.tokens <= u.slots)
+        & implies(u.kind == len(SLOTS), u.end == (u.place + 1) * u.size)
+        & implies(u.kind < len(SLOTS), u.size == u.ratio * u.slots_of_block)
+        & implies((u.kind < len(SLOTS)) & (u.whole_slots == 1), u.end == u.ratio * u.slots_before)
+    ),
+    claim=_has_an_entry,
+    witnesses={
+        "the last slot of some tokens": lambda u: (
+            (u.kind == 0)
+            & (u.whole_slots == 1)
+            & (u.ratio == 4)
+            & (u.size == 16)
+            & (u.tokens == 39)
+            & (u.end == 36)
+            & (u.place == 2)
+        ),
+        "a state": lambda u: (u.kind == 3) & (u.mode == 2) & (u.size == 8) & (u.tokens == 39) & (u.place == 3),
+    },
+    mutants=(
+        only(
+            "a-block-too-few",
+            "A table gets a block fewer than its tokens occupy.",
+            "kvreference.attention:blocks_occupied",
+            lambda tokens, block_size_tokens: tokens // block_size_tokens,
+        ),
+        only(
+            "a-slot-too-few",
+            "Of complete slots, the last one is left out.",
+            "kvreference.geometry:Group.tokens_stored",
+            lambda self, tokens: _STORED(self, tokens - 1),
+        ),
+        only(
+            "whole-slots-for-all",
+            "Memory is taken for complete slots only, whatever a group is set to.",
+            "kvreference.geometry:Group.tokens_stored",
+            lambda self, tokens: _STORED(evolve(self, whole_slots=True), tokens),
+        ),
+    ),
+)
+_STORED: Callable[[Group, int], int] = Group.tokens_stored
+"""What it does, where nothing is broken."""
+
+OBLIGATIONS = (
+    STEPS,
+    RETURNS,
+    ADMITS,
+    ADMITS_INSIDE,
+    STEPS_OF_STATES,
+    RETURNS_OF_STATES,
+    ADMITS_STATES,
+    LISTED,
+    WAS_COMPUTED,
+    HAS_AN_ENTRY,
+)

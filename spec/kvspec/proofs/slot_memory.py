@@ -26,7 +26,7 @@ from kvspec.pool.induction import (
     recalled,
     unguarded,
 )
-from kvspec.pool.state import HELD, Operands, State, in_pool
+from kvspec.pool.state import HELD, Operands, State, in_pool, is_cached
 from kvspec.pool.transitions import (
     DRAFT,
     Aim,
@@ -47,7 +47,7 @@ from kvspec.pool.transitions import (
     one_less,
     will_have,
 )
-from kvspec.symbolic import implies
+from kvspec.symbolic import implies, negated
 
 CONTENT, BLOCKS, COPIES = "content-and-cached-map", "blocks-and-references", "partial-hits"
 
@@ -524,7 +524,45 @@ ARRIVES = of_every_step(
     _LOADED,
 )
 
+
+def _is_its_own(state: State, u: Any) -> Any:
+    names = (state.named[u.any_entry] == u.any_block) & (u.any_block != 0)
+    return names & (state.refs[u.any_block] == 1) & negated(is_cached(state, u.any_block))
+
+
+def _stays_its_own(u: Any) -> Any:
+    state, later = before(u), after(u)
+    # If the other entry names the block, it does so in addition to this one.
+    state.named.put(u.at_entry, 0).sees(u.any_entry, state.named[u.any_entry])
+    by_another = _is_its_own(state, u) & (u.at_entry != u.any_entry)
+    same = (later.owed[u.any_block] == state.owed[u.any_block]) | happens(u, Computed)
+    return implies(by_another, _is_its_own(later, u) & same & (later.has[u.any_entry] == state.has[u.any_entry]))
+
+
+OWN = of_every_step(
+    "attention-kinds.own-block-stays-its-own",
+    ("KV-MEM-01",),
+    "As long as one table entry alone names a block of which nothing is known, nothing that is done for another entry "
+    "changes that, and no step is scheduled for another that writes the block: a running state may be there.",
+    _stays_its_own,
+    (
+        _HIT_ON_ANYTHING,
+        unguarded(
+            "allocated-while-it-is-held",
+            "Any block of the pool is allocated.",
+            Take,
+            lambda state, at: in_pool(state, at.block) & (state.named[at.entry] == 0),
+        ),
+    ),
+    {
+        "its state is written": lambda u: (
+            happens(u, Computed) & _is_its_own(before(u), u) & (u.at_block == u.any_block) & (u.at_entry != u.any_entry)
+        )
+    },
+)
+
 OBLIGATIONS = (
+    OWN,
     KNOWN_IS_WRITTEN,
     COUNTED_IS_WRITTEN,
     WANTED_IS_WRITTEN,
