@@ -79,6 +79,13 @@ def test_no_more_answers_are_awaited_than_there_may_be(steps: int) -> None:
     assert manager.population.resolve(Schedule(0, 16)) == Schedule(0, 16)
 
 
+def test_no_answer_comes_before_the_next_step_is_dispatched() -> None:
+    """What is cached with it would not be fenced, though the step that is scheduled has yet to compute it."""
+    manager = perform(ahead(FULL), *PROMPT, Schedule(0, 8))
+    assert manager.population.resolve(Sample(0, 0, 100, 0)) is None
+    assert perform(manager, Dispatch()).population.resolve(Sample(0, 0, 100, 0)) is not None
+
+
 def test_a_chunk_of_a_prompt_answers_nothing() -> None:
     """Of six tokens in steps of four, the second step answers."""
     manager = perform(ahead(chunk_tokens=4), *PROMPT)

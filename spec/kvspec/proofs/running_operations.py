@@ -836,9 +836,9 @@ _TRANSFERRED = Population._transferred
 
 
 def _counts_one_more(self: Population, request: Any, succeeded: bool) -> None:
-    before_ = request.tokens_computed
+    loaded = request.tokens_computed
     _TRANSFERRED(self, request, succeeded)
-    request.tokens_computed = before_ + 1
+    request.tokens_computed = loaded + 1
 
 
 OBLIGATIONS = (RELEASES, LEAVES_ALONE, ANSWERED, IN_ITS_SLOT, IN_A_LOAD)

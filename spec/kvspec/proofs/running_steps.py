@@ -228,8 +228,8 @@ def _comes_to(manager: Manager, place: Any) -> None:
 
 
 class _AGroup:
-    """A group of any kind. What its tables are like is what ``attention-kinds.running-tables-of-slots`` and
-    ``attention-kinds.running-tables-of-states`` show of each kind.
+    """A group of any kind. What its tables are like is what ``compressed-groups.running-tables-of-slots`` and
+    ``attention-kinds.running-states-that-move`` show of each kind.
 
     How many blocks no later token reads is any number.
     """
@@ -560,8 +560,8 @@ def _stands_after(u: Any, its: Whole, replayed: Replayed, counted: Any, filled: 
 def _is_left_well(u: Any, its: Whole, table: Any, end: Any, lost: Any) -> Any:
     """What a table has after an operation that so many tokens count after, or are loaded; a state may be ``lost``."""
     # What was looked at before stays so, also if an answer has taken drafts back since.
-    before_ = u.registered if hasattr(u, "registered") else 0
-    fine: Any = (table.registered * u.size <= least(end, u.tokens)) | (table.registered == before_)
+    looked_at = u.registered if hasattr(u, "registered") else 0
+    fine: Any = (table.registered * u.size <= least(end, u.tokens)) | (table.registered == looked_at)
     if not keeps_states(u):
         # Nothing is left that a token from the sure ones on reads. Of states: ``running-states-of-a-step``.
         is_read = (u.place >= u.passed) & (u.place >= table.dead) if hasattr(u, "dead") else u.place >= u.passed
@@ -919,8 +919,6 @@ OF_STATES: Mapping[str, Unknown] = {
 """A group that keeps states, and may keep them at the ends of chunks only."""
 TABLE_OF_STATES: Mapping[str, Unknown] = {**OF_STATES, "absent": Count(0, 1), "lost": Count(0, 1), "at_other": Count(1)}
 """That, where the request has a table: the place may have no block by now, or one that does not hold its state."""
-HOLDS_END = caching.holds_its_end
-"""What it does, where nothing is broken."""
 KNOWN_WHERE_PASSED = only(
     "a-state-that-is-passed-becomes-known",
     "A block becomes known to hold the state at its end, which the step has passed.",
