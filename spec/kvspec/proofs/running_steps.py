@@ -1470,7 +1470,7 @@ HAS_AN_ENTRY = Obligation(
             "whole-slots-for-all",
             "Memory is taken for complete slots only, whatever a group is set to.",
             "kvreference.geometry:Group.tokens_stored",
-            lambda self, tokens: _STORED(evolve(self, whole_slots=True), tokens),
+            lambda self, tokens: tokens - tokens % self.compress_ratio,
         ),
     ),
 )
