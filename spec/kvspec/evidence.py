@@ -116,8 +116,8 @@ _WRITTEN = (
 ASSUMED: Mapping[str, str] = MappingProxyType(
     {
         "KV-MEM-01": f"{_WRITTEN}; of states, that the worker writes one at each block's end that a step with drafts "
-        "passes, and brings that of the last draft that holds to its token's place; that each request is told which "
-        "shares what a load that failed was to fill; where another node writes out of turn, KV-MEM-04",
+        "passes, and brings that of the last draft that holds to its token's place; that each request which "
+        "shares what a load that failed was to fill is set back, too; where another node writes out of turn, KV-MEM-04",
         "KV-MEM-04": _WRITTEN,
         **{f"KV-LIVE-{number:02}": f"{_ENDS}; {_ANSWERED}" for number in (1, 2, 3)},
     }

@@ -229,6 +229,18 @@ def _moves_more(self: AlignedMamba, blocks: Any, entries: Any, fresh: bool) -> A
     return LAYOUT(evolve(self, draft_states=self.draft_states + 1), blocks, entries, fresh)
 
 
+_RUNNING_STATE_MOVES = only(
+    "the-running-state-moves",
+    "With the states of drafts, the one before them moves, which the step reads.",
+    "kvreference.mamba:AlignedMamba.layout",
+    _moves_more,
+)
+_MOVES_A_HIT = only(
+    "moves-a-hit",
+    "What was hit is moved like the states of drafts.",
+    "kvreference.mamba:AlignedMamba.layout",
+    lambda self, blocks, entries, fresh: LAYOUT(self, blocks, entries, False),
+)
 _SKIPS_ONE_MORE = only(
     "skips-one-more",
     "The place of the running state gets no block.",
@@ -289,12 +301,7 @@ HAS_STATES = Obligation(
     mutants=(
         _ONE_STATE,
         NO_SLOTS_FOR_DRAFTS,
-        only(
-            "the-running-state-moves",
-            "With the states of drafts, the one before them moves, which the step reads.",
-            "kvreference.mamba:AlignedMamba.layout",
-            _moves_more,
-        ),
+        _RUNNING_STATE_MOVES,
     ),
 )
 
@@ -349,12 +356,7 @@ FIRST_AT_BLOCK_ENDS = _first(
             "kvreference.holdings:plan_provided",
             lambda geometry, tables, provided: [None] * len(tables),
         ),
-        only(
-            "moves-a-hit",
-            "What was hit is moved like the states of drafts.",
-            "kvreference.mamba:AlignedMamba.layout",
-            lambda self, blocks, entries, fresh: LAYOUT(self, blocks, entries, False),
-        ),
+        _MOVES_A_HIT,
     ),
 )
 
@@ -390,6 +392,12 @@ def _moves_nothing_that_counts(u: Any) -> Any:
     return fine & (length == entries)
 
 
+def _passes_three(u: Any) -> Any:
+    """After two blocks of 8, and two of drafts, a step computes four blocks of a prompt."""
+    table = (u.mode == 2) & (u.draft_states == 2) & (u.size == 8) & (u.length == 4) & (u.fresh == 0)
+    return table & (u.computed == 16) & (u.tokens == 48) & (u.known == 50)
+
+
 STAND = Obligation(
     id="attention-kinds.running-states-that-move",
     statements=("KV-MEM-01", "KV-OP-26"),
@@ -414,42 +422,12 @@ STAND = Obligation(
     ),
     claim=_moves_nothing_that_counts,
     witnesses={
-        "a draft's block moves": lambda u: (
-            (u.mode == 2)
-            & (u.draft_states == 2)
-            & (u.size == 8)
-            & (u.computed == 16)
-            & (u.length == 4)
-            & (u.tokens == 48)
-            & (u.known == 50)
-            & (u.place == 6)
-            & (u.fresh == 0)
-        ),
-        "a place is passed": lambda u: (
-            (u.mode == 2)
-            & (u.draft_states == 2)
-            & (u.size == 8)
-            & (u.computed == 16)
-            & (u.length == 4)
-            & (u.tokens == 48)
-            & (u.known == 50)
-            & (u.place == 4)
-            & (u.fresh == 0)
-        ),
+        "a draft's block moves": lambda u: _passes_three(u) & (u.place == 6),
+        "a place is passed": lambda u: _passes_three(u) & (u.place == 4),
     },
     mutants=(
-        only(
-            "the-running-state-moves",
-            "With the states of drafts, the one before them moves, which the step reads.",
-            "kvreference.mamba:AlignedMamba.layout",
-            _moves_more,
-        ),
-        only(
-            "moves-a-hit",
-            "What was hit is moved like the states of drafts.",
-            "kvreference.mamba:AlignedMamba.layout",
-            lambda self, blocks, entries, fresh: LAYOUT(self, blocks, entries, False),
-        ),
+        _RUNNING_STATE_MOVES,
+        _MOVES_A_HIT,
         _SKIPS_ONE_MORE,
     ),
 )
